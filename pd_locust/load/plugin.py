@@ -1,0 +1,284 @@
+"""The one place where pd_locust takes part in Locust's life: a locustfile calls `register(events)`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gevent
+import locust.runners
+import locust.stats
+from locust.runners import MasterRunner, WorkerRunner
+
+from pd_locust.errors import ConfigError, PdLocustError
+from pd_locust.load import options
+from pd_locust.load.conductor import Conductor, Crew
+from pd_locust.load.events import install_precision, keep_out_of_total
+from pd_locust.load.recorder import Outbox, RecordsFile, RunFile
+from pd_locust.load.session import STREAM_PHASE, Session
+from pd_locust.load.setup import prepare
+from pd_locust.load.simulated import SimulatedService
+from pd_locust.load.users import user_class
+from pd_locust.record import COLUMNS, Outcome
+from pd_locust.tier import EVERYDAY_TIERS
+
+if TYPE_CHECKING:
+    from pd_locust.phase import Phase
+    from pd_locust.record import RequestRecord
+
+logger = logging.getLogger(__name__)
+
+_REPORT_INTERVAL_S = 1.0
+_RAMP_S = 10
+_EXIT_CONFIG = 2
+_UNKNOWN_E2E_MS = 1000.0
+_LONGEST_SPREAD_S = 10.0
+
+
+class Seen(NamedTuple):
+    """What the conductor and the progress line want to know of a record."""
+
+    tier: str
+    outcome: str
+    ttft_ms: float | None
+    e2e_ms: float | None
+
+
+_SEEN_COLUMNS = tuple(COLUMNS.index(name) for name in Seen._fields)
+
+
+def register(events: Any, *, benchmark: bool = False) -> None:
+    """Add the options, and take part in every run of this locustfile. Call it once, at its top level."""
+    install_precision()
+    # Locust's workers report every 3 s; records are to be on disk within about one.
+    locust.runners.WORKER_REPORT_INTERVAL = _REPORT_INTERVAL_S
+
+    @events.init_command_line_parser.add_listener
+    def add_arguments(parser: Any, **_kwargs: Any) -> None:
+        options.add_arguments(parser)
+        if benchmark:
+            options.add_benchmark_arguments(parser)
+
+    @events.init.add_listener
+    def start(environment: Any, **_kwargs: Any) -> None:
+        try:
+            settings = options.Settings.read(environment.parsed_options)
+            keep_out_of_total(environment.stats)
+            if isinstance(environment.runner, WorkerRunner):
+                Worker(environment, settings, benchmark=benchmark)
+            else:
+                Plugin(environment, settings, benchmark=benchmark)
+        except PdLocustError as error:
+            print(f"pd_locust: {error}", file=sys.stderr)
+            sys.exit(_EXIT_CONFIG)
+
+
+def _choose_users(environment: Any, settings: options.Settings) -> None:
+    """Offer one User class a tier: those of the locustfile, and new ones for own tiers."""
+    given = environment.parsed_options
+    by_tier = {user.tier: user for user in environment.user_classes if getattr(user, "tier", None)}
+    others = [user for user in environment.user_classes if not getattr(user, "tier", None)]
+    if given.user_classes or (given.class_picker and not given.pd_tiers):
+        names = [tier.name for tier in settings.tiers if tier.name in by_tier]
+    elif given.pd_tiers or given.pd_tier_file:
+        names = [tier.name for tier in settings.tiers]
+    else:
+        names = [tier.name for tier in EVERYDAY_TIERS if tier.name in by_tier]
+    chosen = [by_tier.get(name) or user_class(name) for name in names]
+    environment.user_classes = [*chosen, *others]
+    if environment.available_user_classes is not None:
+        environment.available_user_classes |= {user.__name__: user for user in chosen}
+
+
+class Worker:
+    """pd_locust in a worker process: streams, and sends its records with Locust's reports."""
+
+    def __init__(self, environment: Any, settings: options.Settings, *, benchmark: bool) -> None:
+        outbox = Outbox()
+        environment.pd_session = Session(environment, outbox.put)
+        environment.stop_timeout = 0
+        Crew(environment, environment.pd_session)
+        if not benchmark:
+            _choose_users(environment, settings)
+
+        @environment.events.report_to_master.add_listener
+        def add_records(client_id: str, data: dict[str, Any]) -> None:
+            del client_id
+            data["pd_records"] = outbox.take()
+
+
+class Plugin:
+    """pd_locust on the master or in the only process: prepares, conducts, records, reports."""
+
+    def __init__(self, environment: Any, settings: options.Settings, *, benchmark: bool) -> None:
+        self.environment = environment
+        self.settings = settings
+        self.refused = False
+        self.on_record: Callable[[Seen], None] | None = None
+        self._options = environment.parsed_options
+        self._benchmark = benchmark
+        self._runs = 0
+        self._e2e_ms: dict[str, float] = {}
+        self._scratch = contextlib.ExitStack()
+        prefix = self._options.csv_prefix or f"{self._scratch.enter_context(tempfile.TemporaryDirectory())}/run"
+        self._prefix = prefix
+        self._records = RecordsFile(prefix)
+        self._run_file = RunFile(prefix, locustfile=str(environment.locustfile))
+        self._simulated = self._find_target()
+        self._take_over_locust_options()
+        environment.pd_plugin = self
+        environment.pd_session = Session(environment, self._take)
+        if not isinstance(environment.runner, MasterRunner):
+            Crew(environment, environment.pd_session)
+        self.conductor = Conductor(environment)
+        if not benchmark:
+            _choose_users(environment, settings)
+        self._listen()
+
+    def _find_target(self) -> SimulatedService | None:
+        environment = self.environment
+        environment.host = environment.host or options.base_url_from_env()
+        if environment.host:
+            return None
+        service = SimulatedService.start(self._options)
+        environment.host = service.base_url
+        logger.info("no --host: measuring the simulated service at %s", service.base_url)
+        return service
+
+    def _take_over_locust_options(self) -> None:
+        """Set what Locust's defaults would spoil."""
+        chosen = self._options
+        # Locust kills requests in flight at the end unless it waits --stop-timeout; the drain waits instead.
+        if chosen.stop_timeout:
+            chosen.pd_drain = float(chosen.stop_timeout)
+        self.environment.stop_timeout = 0
+        if chosen.spawn_rate is None and chosen.num_users:
+            # Locust's default of one user a second would spend a two-minute run on ramping up.
+            chosen.spawn_rate = max(1.0, chosen.num_users / _RAMP_S)
+
+    def _listen(self) -> None:
+        listen = self.environment.events
+        listen.test_start.add_listener(self._on_test_start)
+        listen.spawning_complete.add_listener(self._on_spawning_complete)
+        listen.test_stopping.add_listener(self._on_test_stopping)
+        listen.test_stop.add_listener(self._on_test_stop)
+        listen.quitting.add_listener(self._on_quitting)
+        listen.worker_report.add_listener(self._on_worker_report)
+        listen.worker_connect.add_listener(self._on_worker_connect)
+        self._setup: Any = None
+        self._flusher = gevent.spawn(self._flush_every_second)
+
+    def _flush_every_second(self) -> None:
+        while True:
+            gevent.sleep(1)
+            self._records.flush()
+
+    def _on_test_start(self, **_kwargs: Any) -> None:
+        chosen = self._options
+        chosen.pd_api_key = options.API_KEY.keep(chosen.pd_api_key or "")
+        self.refused = False
+        self._runs += 1
+        simulated = self._simulated is not None and self.environment.host == self._simulated.base_url
+        try:
+            self._setup = prepare(
+                self.settings,
+                self._tiers(),
+                base_url=self.environment.host,
+                # A real key is nobody's business but the real target's.
+                api_key=None if simulated else options.API_KEY.reveal(),
+                model=None if simulated else chosen.pd_model or options.model_from_env(),
+                run=self._runs,
+            )
+        except ConfigError as error:
+            self._refuse(error)
+            return
+        workers = self.conductor.workers
+        self._run_file.begin(
+            self._setup, self.settings, vars(chosen), simulated=simulated, workers=workers
+        )
+        self.conductor.set_up(self._setup)
+        if not self._benchmark:
+            self.conductor.open_level(STREAM_PHASE)
+
+    def _tiers(self) -> list[Any]:
+        if self._benchmark:
+            return list(self.settings.tiers)
+        wanted = {getattr(user, "tier", None) for user in self.environment.user_classes}
+        return [tier for tier in self.settings.tiers if tier.name in wanted]
+
+    def _refuse(self, error: ConfigError) -> None:
+        self.refused = True
+        print(f"pd_locust: {error}", file=sys.stderr)
+        self.environment.process_exit_code = _EXIT_CONFIG
+        if self._options.headless:
+            gevent.spawn(self.environment.runner.quit)
+        else:
+            gevent.spawn(self.environment.runner.stop)
+
+    def _on_spawning_complete(self, user_count: int, **_kwargs: Any) -> None:
+        if not self._benchmark and not self.refused:
+            self.conductor.open_level(replace(STREAM_PHASE, users=user_count))
+
+    def _on_test_stopping(self, **_kwargs: Any) -> None:
+        self.conductor.drain(self._options.pd_drain)
+        self._records.flush()
+
+    def _on_test_stop(self, **_kwargs: Any) -> None:
+        self._run_file.end()
+        if self._options.csv_prefix:
+            # Locust's CSV writer has no last write: give it the second in which it makes one.
+            gevent.sleep(locust.stats.CSV_STATS_INTERVAL_SEC + 0.2)
+
+    def _on_quitting(self, **_kwargs: Any) -> None:
+        # Now, not in Locust's own quit: the exit code is read before that, and a Ctrl-C has not drained yet.
+        self.environment.runner.quit()
+        self._flusher.kill()
+        self._records.close()
+        if self._simulated is not None:
+            self._simulated.stop()
+        if self._runs and not self.refused:
+            self._report()
+        self._scratch.close()
+
+    def _report(self) -> None:
+        # A process of its own: pandas would cost this one half a second in which nothing else runs.
+        command = [sys.executable, "-m", "pd_locust.cli", "report", self._prefix]
+        if not self._options.csv_prefix:
+            command.append("--no-files")
+        subprocess.run(command, check=False)
+
+    def _on_worker_report(self, client_id: str, data: dict[str, Any]) -> None:
+        del client_id
+        rows = data.pop("pd_records", ())
+        self._records.write(rows)
+        for row in rows:
+            self._note(row)
+
+    def _on_worker_connect(self, client_id: str, **_kwargs: Any) -> None:
+        if self._setup is not None and self.environment.runner.state in {"spawning", "running"}:
+            self.conductor.set_up(self._setup, client_id)
+
+    def _take(self, record: RequestRecord) -> None:
+        row = record.to_row()
+        self._records.write([row])
+        self._note(row)
+
+    def _note(self, row: list[Any]) -> None:
+        seen = Seen(*(row[index] for index in _SEEN_COLUMNS))
+        if seen.outcome == Outcome.SUCCESS and seen.e2e_ms is not None:
+            self._e2e_ms[seen.tier] = seen.e2e_ms
+        if self.on_record is not None:
+            self.on_record(seen)
+
+    def spread(self, phase: Phase) -> Phase:
+        """Let a phase's users start over one E2E latency of their tier, as it was seen last."""
+        if phase.users is None or phase.users < 2:
+            return phase
+        e2e_ms = self._e2e_ms.get(phase.tier or "", _UNKNOWN_E2E_MS)
+        return replace(phase, spread_s=min(e2e_ms / 1e3, _LONGEST_SPREAD_S))

@@ -1,0 +1,153 @@
+"""Every request's record to PREFIX_requests.csv, and the run's circumstances to PREFIX_run.json."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from pd_locust.record import COLUMNS, RECORD_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pd_locust.load.options import Settings
+    from pd_locust.load.setup import LoadSetup
+    from pd_locust.record import RequestRecord
+
+# Version of PREFIX_run.json.
+#   1  first version
+RUN_FORMAT = 1
+
+
+class RecordsFile:
+    """PREFIX_requests.csv. Opened before the run, so that a bad path fails in the first second."""
+
+    def __init__(self, prefix: str) -> None:
+        self.path = Path(f"{prefix}_requests.csv")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: IO[str] = self.path.open("w", encoding="utf-8", newline="")
+        self._writer = csv.writer(self._file, lineterminator="\n")
+        self._writer.writerow(COLUMNS)
+        self.flush()
+
+    def write(self, rows: Iterable[list[Any]]) -> None:
+        """Append rows made by RequestRecord.to_row()."""
+        self._writer.writerows(rows)
+
+    def flush(self) -> None:
+        """Hand everything to the operating system; a process that dies then loses nothing of it."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._file.close()
+
+
+class Outbox:
+    """Records of a worker, waiting for the next report to the master."""
+
+    def __init__(self) -> None:
+        self._rows: list[list[Any]] = []
+
+    def put(self, record: RequestRecord) -> None:
+        """Keep one record."""
+        self._rows.append(record.to_row())
+
+    def take(self) -> list[list[Any]]:
+        """Return what has come since the last call."""
+        rows, self._rows = self._rows, []
+        return rows
+
+
+class RunFile:
+    """PREFIX_run.json: what must be known to repeat the run or to doubt it. No secrets."""
+
+    def __init__(self, prefix: str, *, locustfile: str) -> None:
+        self.path = Path(f"{prefix}_run.json")
+        self._document: dict[str, Any] = {
+            "format": RUN_FORMAT,
+            "records_version": RECORD_VERSION,
+            "command": _command_without_secrets(sys.argv),
+            "locustfile": locustfile,
+            "versions": {name: version(name) for name in ("pd-locust", "locust", "gevent")}
+            | {"python": platform.python_version()},
+            "host": {"platform": platform.platform(), "cpu_count": os.cpu_count()},
+            "runs": [],
+        }
+
+    def begin(self, setup: LoadSetup, settings: Settings, options: dict[str, Any], *, simulated: bool, workers: int) -> None:
+        """Describe the run that starts now."""
+        self._document |= {
+            "target": {"base_url": setup.base_url, "model": setup.model, "simulated": simulated},
+            "tiers": [
+                {
+                    "name": fitted.tier.name,
+                    "prompt_tokens": fitted.tier.prompt_tokens,
+                    "max_tokens": fitted.tier.max_tokens,
+                    "fitted_tokens": fitted.tokens,
+                }
+                for fitted in setup.tiers
+            ],
+            "seed": setup.seed,
+            "ignore_eos": setup.ignore_eos,
+            "labels": settings.labels,
+            "slo": str(settings.slo),
+            "headroom": settings.headroom,
+            "workers": workers,
+            "options": _plain(options),
+            "doubts": [doubt.to_json() for doubt in setup.doubts],
+        }
+        self._document["runs"].append({"run": setup.run, "started_unix_s": round(time.time(), 3), "ended_unix_s": None})
+        self._save()
+
+    def end(self) -> None:
+        """Note that the current run is over."""
+        runs = self._document["runs"]
+        if runs and runs[-1]["ended_unix_s"] is None:
+            runs[-1]["ended_unix_s"] = round(time.time(), 3)
+            self._save()
+
+    def _save(self) -> None:
+        # Replaced whole: a reader never sees half a document.
+        draft = self.path.with_suffix(".json.tmp")
+        draft.write_text(json.dumps(self._document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        draft.replace(self.path)
+
+
+_SECRET_OPTIONS = ("--pd-api-key", "--pd-header", "--web-login")
+
+
+def _command_without_secrets(argv: list[str]) -> list[str]:
+    shown: list[str] = []
+    hide_next = False
+    for word in argv:
+        name, equals, _value = word.partition("=")
+        if hide_next:
+            shown.append("***")
+        elif equals and name in _SECRET_OPTIONS:
+            shown.append(f"{name}=***")
+        else:
+            shown.append(word)
+        hide_next = word in _SECRET_OPTIONS
+    return [Path(shown[0]).name, *shown[1:]]
+
+
+_HIDDEN_OPTIONS = frozenset({"pd_api_key", "pd_header", "web_login", "tls_key"})
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """Keep options that differ from nothing and hold no secret, as JSON can hold them."""
+    return {
+        name: value
+        for name, value in sorted(options.items())
+        if name not in _HIDDEN_OPTIONS
+        and value not in (None, "", [], False)
+        and isinstance(value, (str, int, float, bool, list))
+    }

@@ -1,0 +1,189 @@
+"""Session: what one process has been told to do, and what it is doing. Users ask it before every request."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gevent
+from gevent.event import Event
+
+from pd_locust.phase import Phase, PhaseKind, PhaseProgress
+from pd_locust.prompt import prefixes
+from pd_locust.record import Circumstances, Part, RequestRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pd_locust.load.setup import LoadSetup
+    from pd_locust.load.users import StreamUser
+    from pd_locust.wire.chat import ChatRequest
+
+STREAM_PHASE = Phase("stream", PhaseKind.OPEN)
+
+
+class Ticket(NamedTuple):
+    """Leave to start one request. It belongs to the phase that admitted it, whatever has begun since."""
+
+    progress: PhaseProgress
+    phase: Phase
+    part: Part
+
+
+_GOLDEN_RATIO = 0.6180339887498949
+
+
+class Session:
+    """One a process. The gate is open while requests may start; `close` and `drain` end a phase."""
+
+    def __init__(self, environment: Any, on_record: Callable[[RequestRecord], None]) -> None:
+        self.environment = environment
+        self.setup: LoadSetup | None = None
+        self.in_flight = 0
+        self.on_complete: Callable[[str], None] = lambda _phase: None
+        self._on_record = on_record
+        self._gate = Event()
+        self._progress = PhaseProgress(STREAM_PHASE, 0)
+        self._announced = True
+        self._streaming: set[StreamUser] = set()
+        self._starts: dict[StreamUser, float] = {}
+        self._cutting = False
+        self._requests: dict[str, ChatRequest] = {}
+        self._prefixes: Iterator[str] = iter(())
+        self._tls: Any = None
+        self._serial = 0
+        # One reading of both clocks: wall-clock labels then move with the monotonic clock and never step.
+        self._epoch_ns = time.time_ns() - time.perf_counter_ns()
+
+    @property
+    def worker(self) -> int:
+        """Index of this process among the workers, 0 when it is the only one."""
+        return max(0, int(getattr(self.environment.runner, "worker_index", 0)))
+
+    def configure(self, setup: LoadSetup) -> None:
+        """Take over a new setup: build all request bytes now, so that nothing is built under load."""
+        self.setup = setup
+        self._requests = setup.chat_requests()
+        self._prefixes = prefixes(setup.seed, self.worker)
+        self._tls = setup.tls()
+        self._cutting = False
+        self._serial = 0
+        self._progress = PhaseProgress(STREAM_PHASE, 0)
+
+    @property
+    def tls(self) -> Any:
+        """TLS context shared by this process's connections, None for plain HTTP."""
+        return self._tls
+
+    def open_phase(self, phase: Phase, users: int) -> None:
+        """Let requests of `phase` start; `users` of its users run in this process."""
+        carried = self._progress.known_users if phase.kind is PhaseKind.OPEN else frozenset()
+        self._progress = PhaseProgress(phase, users, carried)
+        self._announced = False
+        self._cutting = False
+        self._starts.clear()
+        self._gate.set()
+        self._announce()
+
+    def close(self) -> None:
+        """Let no further request start; those in flight go on."""
+        self._gate.clear()
+
+    def drain(self, limit_s: float) -> None:
+        """Close, wait until nothing is in flight, and cut what is left after `limit_s`."""
+        self.close()
+        deadline = time.monotonic() + limit_s
+        while self.in_flight and time.monotonic() < deadline:
+            gevent.sleep(0.01)
+        self._cutting = True
+        for user in list(self._streaming):
+            user.connection.close()
+        while self.in_flight:
+            gevent.sleep(0.01)
+
+    @property
+    def cutting(self) -> bool:
+        """Whether streams that end now were ended by us."""
+        return self._cutting
+
+    def stagger(self, number: int) -> None:
+        """Keep the users of one spawn batch from coming as a herd; in a phase `spread_s` does it instead.
+
+        Locust spawns a second's users in one instant; the golden ratio places them evenly over the second.
+        """
+        if self._progress.phase.kind is PhaseKind.OPEN:
+            gevent.sleep(number * _GOLDEN_RATIO % 1)
+
+    def wait_for_turn(self, user: StreamUser) -> Ticket:
+        """Block until this user may start a request.
+
+        Users that the phase finds waiting start spread over its `spread_s`, evenly, each at its own place.
+        """
+        while True:
+            self._gate.wait()
+            progress = self._progress
+            if progress.phase.spread_s and user not in self._starts:
+                place = (len(self._starts) + self.worker * _GOLDEN_RATIO % 1) / max(1, progress.users)
+                self._starts[user] = place
+                gevent.sleep(place * progress.phase.spread_s)
+                continue
+            part = progress.admit(user)
+            if part is not None:
+                return self._ticket(progress, part)
+            # The phase has all its requests: wait for the next one.
+            while self._progress is progress:
+                gevent.sleep(0.05)
+
+    def _ticket(self, progress: PhaseProgress, part: Part) -> Ticket:
+        # While Locust adds or removes users there is no level that a request could belong to.
+        open_ended = progress.phase.kind is PhaseKind.OPEN
+        if open_ended and part is not Part.WAVE and len(self.environment.runner.user_greenlets) != progress.users:
+            return Ticket(progress, STREAM_PHASE, Part.RAMP)
+        return Ticket(progress, progress.phase, part)
+
+    def request_for(self, tier: str) -> bytes:
+        """Return the body of the next request of this tier; no two of a run are alike."""
+        return self._requests[tier].body(next(self._prefixes))
+
+    def begin(self, user: StreamUser, tier: str, ticket: Ticket, connect_ms: float | None) -> Circumstances:
+        """Note that a request starts now, and say under which circumstances."""
+        self.in_flight += 1
+        self._streaming.add(user)
+        self._serial += 1
+        run = self.setup.run if self.setup else 0
+        return Circumstances(
+            request_id=f"pd{self._epoch_ns & 0xFFFFFFFF:08x}-{run}-{self.worker}-{self._serial}",
+            run=run,
+            phase=ticket.phase.name,
+            tier=tier,
+            users=ticket.phase.users,
+            part=ticket.part,
+            worker=self.worker,
+            user=user.number,
+            sent_unix_us=self.unix_us(),
+            in_flight=self.in_flight,
+            connect_ms=connect_ms,
+        )
+
+    def unix_us(self) -> int:
+        """Wall-clock microseconds that move with the monotonic clock."""
+        return (self._epoch_ns + time.perf_counter_ns()) // 1000
+
+    def answered(self, ticket: Ticket) -> None:
+        """Note that a request has its first token, or has failed before one."""
+        ticket.progress.answered(ticket.part)
+        self._announce()
+
+    def end(self, user: StreamUser, ticket: Ticket, record: RequestRecord) -> None:
+        """Note that a request is over and hand its record on."""
+        self.in_flight -= 1
+        self._streaming.discard(user)
+        ticket.progress.end(user)
+        self._on_record(record)
+        self._announce()
+
+    def _announce(self) -> None:
+        if not self._announced and self._progress.complete:
+            self._announced = True
+            self.on_complete(self._progress.phase.name)

@@ -1,0 +1,197 @@
+"""LoadSetup: everything a process needs to make requests, settled before the first one of the load."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import ssl
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pd_locust.endpoint import Endpoint
+from pd_locust.errors import ConfigError
+from pd_locust.fit import Fit, fit_words
+from pd_locust.prompt import PromptText, prefixes
+from pd_locust.target.control import ControlPlane
+from pd_locust.tier import Tier
+from pd_locust.warnings import Doubt
+from pd_locust.wire.chat import ChatRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pd_locust.load.options import Settings
+
+logger = logging.getLogger(__name__)
+
+# Fitting must not warm the cache for the load: its prefixes come from a seed that no run uses.
+_FIT_SEED_OFFSET = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class FittedTier:
+    """A tier with its prompt's length in words, and what the server counts for it (None: it does not say)."""
+
+    tier: Tier
+    words: int
+    tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSetup:
+    """Sent from the master to its workers; the key is in no repr."""
+
+    base_url: str
+    model: str
+    seed: int
+    tiers: tuple[FittedTier, ...]
+    api_key: str | None = field(default=None, repr=False)
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    extra_body: dict[str, Any] = field(default_factory=dict)
+    ignore_eos: bool = True
+    verify_tls: bool = True
+    run: int = 1
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The parsed Base URL."""
+        return Endpoint.parse(self.base_url)
+
+    def chat_requests(self) -> dict[str, ChatRequest]:
+        """Build the request bytes of every tier, by name."""
+        return {
+            fitted.tier.name: ChatRequest.build(
+                model=self.model,
+                text=str(PromptText(fitted.words, self.seed)),
+                max_tokens=fitted.tier.max_tokens,
+                ignore_eos=self.ignore_eos,
+                extra=self.extra_body,
+            )
+            for fitted in self.tiers
+        }
+
+    def request_headers(self) -> dict[str, str]:
+        """Headers of every streaming request; identity, because compression would hold chunks back."""
+        own = {
+            "User-Agent": "pd_locust",
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream",
+            "Accept-Encoding": "identity",
+        }
+        return own | authorization(self.api_key) | self.headers
+
+    def tls(self) -> ssl.SSLContext | None:
+        """One context for all connections of a process; loading the CA file takes 20 ms each time."""
+        return tls_context(self.verify_tls) if self.base_url.startswith("https:") else None
+
+    def to_message(self) -> dict[str, Any]:
+        """Plain types, for Locust's messages; contains the key."""
+        return asdict(self)
+
+    @classmethod
+    def from_message(cls, message: dict[str, Any]) -> LoadSetup:
+        """Inverse of `to_message`."""
+        tiers = tuple(FittedTier(Tier(**part["tier"]), part["words"], part["tokens"]) for part in message["tiers"])
+        doubts = tuple(Doubt(**doubt) for doubt in message["doubts"])
+        return cls(**{**message, "tiers": tiers, "doubts": doubts})
+
+
+def authorization(api_key: str | None) -> dict[str, str]:
+    """Return the Authorization header, if there is a key."""
+    if not api_key:
+        return {}
+    if not api_key.isascii() or any(character.isspace() for character in api_key):
+        raise ConfigError("the API key contains spaces or characters outside ASCII; was more than the key pasted?")
+    return {"Authorization": f"Bearer {api_key}"}
+
+
+def tls_context(verify: bool) -> ssl.SSLContext:
+    """Return the system's trust, or none at all for `--pd-insecure`."""
+    context = ssl.create_default_context()
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def prepare(
+    settings: Settings, tiers: Sequence[Tier], *, base_url: str, api_key: str | None, model: str | None, run: int
+) -> LoadSetup:
+    """Resolve the model, learn whether ignore_eos is understood, and fit every tier's prompt.
+
+    Takes a few requests, each of one output token. Raises ConfigError with the likely cause when the
+    service cannot be used.
+    """
+    endpoint = Endpoint.parse(base_url)
+    seed = secrets.randbelow(1 << 31) if settings.seed is None else settings.seed
+    control = ControlPlane(endpoint, authorization(api_key) | settings.headers, verify=settings.verify_tls)
+    model = control.resolve_model(model)
+    doubts: list[Doubt] = []
+    ignore_eos = settings.ignore_eos
+    if ignore_eos and control.refuses_field(
+        {"model": model, "messages": _messages("hello", ""), "ignore_eos": True, **settings.extra_body}, "ignore_eos"
+    ):
+        ignore_eos = False
+        doubts.append(_ignore_eos_refused(base_url))
+    fitting = _Fitting(control, model, seed, settings.extra_body)
+    fitted = []
+    for tier in tiers:
+        fit = fit_words(tier.prompt_tokens, fitting.count)
+        fitted.append(FittedTier(tier, fit.words, fit.tokens))
+        logger.info("%s", _fit_line(tier, fit))
+    return LoadSetup(
+        base_url=endpoint.base_url,
+        model=model,
+        seed=seed,
+        tiers=tuple(fitted),
+        api_key=api_key,
+        headers=settings.headers,
+        extra_body=settings.extra_body,
+        ignore_eos=ignore_eos,
+        verify_tls=settings.verify_tls,
+        run=run,
+        doubts=tuple(doubts),
+    )
+
+
+class _Fitting:
+    """Counts prompts on the server, each length once for all tiers."""
+
+    def __init__(self, control: ControlPlane, model: str, seed: int, extra_body: dict[str, Any]) -> None:
+        self._control = control
+        self._model = model
+        self._seed = seed
+        self._extra_body = extra_body
+        self._prefixes = prefixes(seed + _FIT_SEED_OFFSET)
+        self._counted: dict[int, int | None] = {}
+
+    def count(self, words: int) -> int | None:
+        if words not in self._counted:
+            messages = _messages(next(self._prefixes), str(PromptText(words, self._seed)))
+            body = {"model": self._model, "messages": messages, **self._extra_body}
+            tokens = self._control.count_by_usage(body)
+            if tokens is None:
+                tokens = self._control.count_by_tokenizer(self._model, messages)
+            self._counted[words] = tokens
+        return self._counted[words]
+
+
+def _messages(prefix: str, text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": prefix + text}]
+
+
+def _fit_line(tier: Tier, fit: Fit) -> str:
+    if fit.tokens is None:
+        return f"tier {tier.name}: {fit.words} words; the service does not report prompt tokens"
+    return f"tier {tier.name}: {fit.tokens} prompt tokens (nominal {tier.prompt_tokens}), {tier.max_tokens} output tokens"
+
+
+def _ignore_eos_refused(base_url: str) -> Doubt:
+    return Doubt(
+        "no-ignore-eos",
+        base_url,
+        "the service refuses ignore_eos, so output lengths vary",
+        "it is not an engine's own API, or not a vLLM, SGLang or llama.cpp one",
+        "compare TPOT and TTFT, not throughput, with runs whose output length is fixed",
+    )

@@ -1,0 +1,170 @@
+"""StreamUser: a Locust user that sends one streaming request after another and measures each."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import gevent
+from locust import User, constant, task
+
+from pd_locust.load import events
+from pd_locust.record import Circumstances, Outcome, RequestRecord
+from pd_locust.stream import Failure, StreamTiming
+from pd_locust.wire.measure import failure_of
+from pd_locust.wire.transport import Connection
+
+if TYPE_CHECKING:
+    from pd_locust.load.session import Session, Ticket
+
+_numbers = count(1)
+
+
+class StreamUser(User):  # type: ignore[misc]
+    """Closed loop: the next request starts when the last one has ended. Subclasses name their tier.
+
+    `tier` None means that the phase says which tier to send (the benchmark's users).
+    """
+
+    abstract = True
+    tier: ClassVar[str | None] = None
+    wait_time = constant(0)
+
+    def __init__(self, environment: Any) -> None:
+        super().__init__(environment)
+        self.number = next(_numbers)
+        self.session: Session = environment.pd_session
+        self._backoff = Backoff(random.Random(self.number))  # noqa: S311 - jitter, not secrecy
+        self._connect_ms: float | None = None
+
+    def on_start(self) -> None:
+        """Open the connection before the first request, so that connecting is no part of its TTFT."""
+        options = self.environment.parsed_options
+        setup = self.session.setup
+        if setup is None:
+            raise RuntimeError("users started before the load was set up; is plugin.register(events) called?")
+        self.connection = Connection(
+            setup.endpoint,
+            setup.request_headers(),
+            now=time.perf_counter_ns,
+            first_token_timeout_s=options.pd_first_token_timeout,
+            idle_timeout_s=options.pd_idle_timeout,
+            tls=self.session.tls,
+        )
+        self.session.stagger(self.number)
+        self._connect()
+
+    def on_stop(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    @task
+    def stream(self) -> None:
+        """Send one request when it is this user's turn, and record it whatever becomes of it."""
+        ticket = self.session.wait_for_turn(self)
+        tier = ticket.phase.tier or self.tier or ""
+        body = self.session.request_for(tier)
+        kept = self.connection.is_open
+        failure = None if kept else self._connect()
+        connect_ms, self._connect_ms = self._connect_ms, None
+        seen = self.session.begin(self, tier, ticket, connect_ms)
+        answered = _Once(self.session, ticket)
+        timing: StreamTiming | None = None
+        try:
+            if failure is None:
+                seen, timing = self._exchange(seen, body, answered, kept=kept)
+            else:
+                timing = _never_sent(failure)
+        finally:
+            # Also when Locust kills this greenlet: a request that was sent is recorded, as cut.
+            cut = timing is None or (self.session.cutting and timing.failure is not None)
+            record = RequestRecord.from_timing(seen, timing or StreamTiming(0), cut=cut)
+            answered()
+            self.session.end(self, ticket, record)
+        events.fire(self.environment, record)
+        if record.outcome is Outcome.SUCCESS:
+            self._backoff.reset()
+        elif record.outcome is Outcome.FAILURE:
+            gevent.sleep(self._backoff.next_s(timing.retry_after_s))
+
+    def _exchange(
+        self, seen: Circumstances, body: bytes, answered: _Once, *, kept: bool
+    ) -> tuple[Circumstances, StreamTiming]:
+        """Send and read. A kept connection that the server had closed meanwhile is replaced once."""
+        while True:
+            sent_ns = time.perf_counter_ns()
+            try:
+                self.connection.send(seen.request_id, body)
+                return seen, self.connection.receive(sent_ns, answered)
+            except OSError as error:
+                self.connection.close()
+                if not kept or not isinstance(error, ConnectionError) or self.session.cutting:
+                    return seen, StreamTiming(sent_ns, end_ns=time.perf_counter_ns(), failure=failure_of(error))
+            kept = False
+            failure = self._connect()
+            seen = replace(
+                seen, connect_ms=self._connect_ms, reconnected=True, sent_unix_us=self.session.unix_us()
+            )
+            self._connect_ms = None
+            if failure is not None:
+                return seen, _never_sent(failure)
+
+    def _connect(self) -> Failure | None:
+        started_ns = time.perf_counter_ns()
+        failure = self.connection.open()
+        self._connect_ms = round((time.perf_counter_ns() - started_ns) / 1e6, 3)
+        return failure
+
+
+def user_class(tier: str) -> type[StreamUser]:
+    """Make the User class of an own tier: `chat` is `ChatUser`."""
+    return type(f"{tier[:1].upper()}{tier[1:]}User", (StreamUser,), {"tier": tier})
+
+
+def _never_sent(failure: Failure) -> StreamTiming:
+    now_ns = time.perf_counter_ns()
+    return StreamTiming(now_ns, end_ns=now_ns, failure=failure)
+
+
+class _Once:
+    """Counts a request as answered at its first token, or at its end if that never came; once."""
+
+    def __init__(self, session: Session, ticket: Ticket) -> None:
+        self._session = session
+        self._ticket = ticket
+        self._due = True
+
+    def __call__(self) -> None:
+        if self._due:
+            self._due = False
+            self._session.answered(self._ticket)
+
+
+class Backoff:
+    """Pauses after failures: 1, 4, then 15 s, +-25 %, so that a dead service is not hammered by its test.
+
+    Retry-After is honoured up to a minute. A success starts over.
+    """
+
+    _STEPS_S = (1.0, 4.0, 15.0)
+    _LONGEST_RETRY_AFTER_S = 60.0
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._failures = 0
+
+    def reset(self) -> None:
+        """Forget the failures."""
+        self._failures = 0
+
+    def next_s(self, retry_after_s: float | None = None) -> float:
+        """Seconds to wait before the next attempt."""
+        step_s = self._STEPS_S[min(self._failures, len(self._STEPS_S) - 1)]
+        self._failures += 1
+        jittered_s = step_s * self._rng.uniform(0.75, 1.25)
+        if retry_after_s is None:
+            return jittered_s
+        return max(jittered_s, min(retry_after_s, self._LONGEST_RETRY_AFTER_S))

@@ -1,0 +1,253 @@
+"""A Plateau is what was seen at one tier and one concurrency; live judging and post-processing share it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from pd_locust import warnings
+from pd_locust.record import Outcome, Part, TokensSource
+from pd_locust.slo import DEFAULT_SLO, Slo, Verdict
+from pd_locust.summary import Summary
+
+if TYPE_CHECKING:
+    from pd_locust.warnings import Doubt
+
+STEADY = frozenset({Part.SAMPLE})
+FIRST_WAVE = frozenset({Part.WAVE})
+EVERYTHING = frozenset(Part)
+
+_T = TypeVar("_T")
+
+_LITTLE_LIMIT = 0.05
+_CACHED_LIMIT = 0.02
+_SHARE_LIMIT = 0.02
+_P99_NEEDS = 100
+
+
+class Row(Protocol):
+    """The attributes of a RequestRecord that a plateau reads; a pandas row tuple has them too."""
+
+    # Properties, so that frozen records and named tuples fit.
+    @property
+    def part(self) -> str: ...
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def sent_unix_us(self) -> int: ...
+    @property
+    def ttft_ms(self) -> float | None: ...
+    @property
+    def ttfo_ms(self) -> float | None: ...
+    @property
+    def ttst_ms(self) -> float | None: ...
+    @property
+    def tpot_ms(self) -> float | None: ...
+    @property
+    def itl_p99_ms(self) -> float | None: ...
+    @property
+    def e2e_ms(self) -> float | None: ...
+    @property
+    def prompt_tokens(self) -> int | None: ...
+    @property
+    def cached_tokens(self) -> int | None: ...
+    @property
+    def output_tokens(self) -> int | None: ...
+    @property
+    def tokens_source(self) -> str | None: ...
+    @property
+    def buffered(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plateau:
+    """Latencies are of successes only; `failed` says how many are missing from them.
+
+    `window_s` runs from the first to the last sending of the selected requests: the time in which the
+    load was full. `concurrency` is the time-weighted mean of requests in flight in that window,
+    `request_rate` and `output_tok_s` count what ended in it. `stream_tok_s` is one user's view:
+    output tokens / E2E latency, averaged. `attainment` is the share of finished requests that met the
+    limit, `goodput` their rate; a failure is a miss in both. `cut` requests are in neither.
+    """
+
+    phase: str
+    tier: str
+    users: int | None
+    successes: int
+    failed: int
+    cut: int
+    ttft: Summary
+    ttfo: Summary
+    ttst: Summary
+    tpot: Summary
+    itl_p99: Summary
+    e2e: Summary
+    prompt_tokens: float | None
+    cached_share: float | None
+    output_tokens: float | None
+    stream_tok_s: float | None
+    window_s: float | None
+    concurrency: float | None
+    request_rate: float | None
+    output_tok_s: float | None
+    little_residual: float | None
+    attainment: float | None
+    goodput: float | None
+    slo: Slo
+    verdict: Verdict
+    doubts: tuple[Doubt, ...]
+
+    @property
+    def finished(self) -> int:
+        """Successes and failures; requests that we cut ourselves are not finished."""
+        return self.successes + self.failed
+
+    @property
+    def success_ratio(self) -> float | None:
+        """Successes / finished, None when nothing finished."""
+        return self.successes / self.finished if self.finished else None
+
+    @classmethod
+    def of(
+        cls,
+        rows: Iterable[Row],
+        *,
+        phase: str,
+        tier: str,
+        users: int | None,
+        slo: Slo = DEFAULT_SLO,
+        parts: frozenset[Part] = STEADY,
+        nominal_tokens: int | None = None,
+    ) -> Plateau:
+        """Judge one level from all its requests, of which those in `parts` are the sample."""
+        everything = list(rows)
+        chosen = [row for row in everything if row.part in parts]
+        good = [row for row in chosen if row.outcome == Outcome.SUCCESS]
+        failed = sum(row.outcome == Outcome.FAILURE for row in chosen)
+        flow = _Flow.of(everything, chosen)
+        finished = len(good) + failed
+        judged_ms = _present(getattr(row, f"{slo.metric}_ms") for row in good)
+        met = sum(value <= slo.limit_ms for value in judged_ms)
+        attainment = met / finished if finished else None
+        goodput = None if flow.request_rate is None or attainment is None else flow.request_rate * attainment
+        plateau = cls(
+            phase=phase,
+            tier=tier,
+            users=users,
+            successes=len(good),
+            failed=failed,
+            cut=sum(row.outcome == Outcome.CUT for row in chosen),
+            ttft=Summary.of(_present(row.ttft_ms for row in good)),
+            ttfo=Summary.of(_present(row.ttfo_ms for row in good)),
+            ttst=Summary.of(_present(row.ttst_ms for row in good)),
+            tpot=Summary.of(_present(row.tpot_ms for row in good)),
+            itl_p99=Summary.of(_present(row.itl_p99_ms for row in good)),
+            e2e=Summary.of(_present(row.e2e_ms for row in good)),
+            prompt_tokens=_mean(_present(row.prompt_tokens for row in good)),
+            cached_share=_cached_share(good),
+            output_tokens=_mean(_present(row.output_tokens for row in good)),
+            stream_tok_s=_mean([row.output_tokens / row.e2e_ms * 1e3 for row in good if row.output_tokens and row.e2e_ms]),
+            window_s=flow.window_s,
+            concurrency=flow.concurrency,
+            request_rate=flow.request_rate,
+            output_tok_s=flow.output_tok_s,
+            little_residual=flow.little_residual,
+            attainment=attainment,
+            goodput=goodput,
+            slo=slo,
+            verdict=slo.judge(judged_ms, failed),
+            doubts=(),
+        )
+        return _with_doubts(plateau, good, nominal_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """Rates and concurrency in the window in which the load was full."""
+
+    window_s: float | None = None
+    concurrency: float | None = None
+    request_rate: float | None = None
+    output_tok_s: float | None = None
+    little_residual: float | None = None
+
+    @classmethod
+    def of(cls, everything: Sequence[Row], chosen: Sequence[Row]) -> _Flow:
+        if len(chosen) < 2:
+            return cls()
+        start_us = min(row.sent_unix_us for row in chosen)
+        stop_us = max(row.sent_unix_us for row in chosen)
+        if stop_us <= start_us:
+            return cls()
+        window_us = stop_us - start_us
+        busy_us = residence_us = 0.0
+        ended = tokens = 0
+        for row in everything:
+            if row.e2e_ms is None:
+                continue
+            end_us = row.sent_unix_us + row.e2e_ms * 1e3
+            busy_us += max(0.0, min(end_us, stop_us) - max(row.sent_unix_us, start_us))
+            if start_us < end_us <= stop_us:
+                ended += 1
+                residence_us += row.e2e_ms * 1e3
+                tokens += row.output_tokens or 0
+        concurrency = busy_us / window_us
+        # X x R, from what ended in the window, against N, from how long the window was occupied.
+        by_little = residence_us / window_us
+        return cls(
+            window_s=window_us / 1e6,
+            concurrency=concurrency,
+            request_rate=ended / window_us * 1e6,
+            output_tok_s=tokens / window_us * 1e6,
+            little_residual=abs(by_little - concurrency) / concurrency if concurrency else None,
+        )
+
+
+def _present(values: Iterable[_T | None]) -> list[_T]:
+    return [value for value in values if value is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _cached_share(good: Sequence[Row]) -> float | None:
+    known = [row for row in good if row.cached_tokens is not None and row.prompt_tokens]
+    prompt_tokens = sum(row.prompt_tokens or 0 for row in known)
+    return sum(row.cached_tokens or 0 for row in known) / prompt_tokens if prompt_tokens else None
+
+
+def _with_doubts(plateau: Plateau, good: Sequence[Row], nominal_tokens: int | None) -> Plateau:
+    where = f"{plateau.tier} at {plateau.users or '?'} users"
+    doubts: list[Doubt] = []
+    if plateau.failed:
+        doubts.append(warnings.failures(where, plateau.failed, plateau.finished))
+    if plateau.users and plateau.users > 1:
+        doubts += _load_doubts(plateau, where)
+    if plateau.cached_share is not None and plateau.cached_share > _CACHED_LIMIT:
+        doubts.append(warnings.cache_hits(where, plateau.cached_share))
+    if good:
+        buffered = sum(map(bool, (row.buffered for row in good))) / len(good)
+        if buffered > _SHARE_LIMIT:
+            doubts.append(warnings.buffered_streams(where, buffered))
+        by_chunks = sum(row.tokens_source == TokensSource.CHUNKS for row in good) / len(good)
+        if by_chunks:
+            doubts.append(warnings.chunk_counted(where, by_chunks))
+    if nominal_tokens and plateau.prompt_tokens:
+        allowed = max(3.0, 0.02 * nominal_tokens)
+        if abs(plateau.prompt_tokens - nominal_tokens) > allowed:
+            doubts.append(warnings.length_missed(plateau.tier, nominal_tokens, plateau.prompt_tokens))
+    return replace(plateau, doubts=tuple(doubts))
+
+
+def _load_doubts(plateau: Plateau, where: str) -> list[Doubt]:
+    doubts: list[Doubt] = []
+    if 0 < plateau.successes < _P99_NEEDS:
+        doubts.append(warnings.few_samples(where, plateau.successes, _P99_NEEDS))
+    if plateau.little_residual is not None and plateau.little_residual > _LITTLE_LIMIT:
+        doubts.append(warnings.little_residual(where, plateau.little_residual, _LITTLE_LIMIT))
+    asked, measured = plateau.users, plateau.concurrency
+    if asked is not None and measured is not None and measured < 0.95 * asked:
+        doubts.append(warnings.under_concurrency(where, asked, measured))
+    return doubts

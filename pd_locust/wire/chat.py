@@ -1,0 +1,184 @@
+"""The chat-completions protocol: the request as bytes, and what one event of the answer says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from pd_locust.failure import Category
+from pd_locust.stream import MESSAGE_LIMIT, Failure
+
+DONE = "[DONE]"
+_ACCEPTED_FINISHES = frozenset({"stop", "length", "tool_calls", "function_call"})
+_KV_WORDS = re.compile(r"kv[ _-]?(transfer|cache)", re.IGNORECASE)
+_LOCAL_PROXY_WORDS = re.compile(r"local proxy failed", re.IGNORECASE)
+_PLACE = "\x00prefix\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A streaming request as bytes with one hole, for the unique prefix of the prompt.
+
+    Built before the load starts; between streams only `body()` runs, which joins three byte strings.
+    """
+
+    before: bytes
+    after: bytes
+
+    @classmethod
+    def build(
+        cls, *, model: str, text: str, max_tokens: int, ignore_eos: bool, extra: dict[str, Any] | None = None
+    ) -> ChatRequest:
+        """Fix everything but the prefix. `extra` is merged last and may replace any field.
+
+        The output length is fixed by `ignore_eos` and `max_tokens`; `min_tokens` is never sent: routers force
+        max_tokens=1 on the prefill leg and the engine then refuses the request.
+        """
+        body: dict[str, Any] = {
+            "model": model,
+            "messages": [{"role": "user", "content": _PLACE + text}],
+            "max_tokens": max_tokens,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if ignore_eos:
+            body["ignore_eos"] = True
+        body |= extra or {}
+        before, after = orjson.dumps(body).split(orjson.dumps(_PLACE)[1:-1])
+        return cls(before, after)
+
+    def body(self, prefix: str) -> bytes:
+        """Return the body for one request; `prefix` must need no JSON escaping (words and spaces)."""
+        return b"".join((self.before, prefix.encode(), self.after))
+
+
+class Delta(NamedTuple):
+    """What one event says. `text`: it carries generated text; `answer`: that text is the visible answer."""
+
+    text: bool = False
+    answer: bool = False
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    failure: Failure | None = None
+
+
+_SILENT = Delta()
+
+
+def read_event(data: str) -> Delta:
+    """Decode the data of one event, `[DONE]` excepted.
+
+    A role, an empty delta, usage alone or an unknown object is not text. Raises ValueError for what is not
+    JSON.
+    """
+    event = orjson.loads(data)
+    if not isinstance(event, dict):
+        return _SILENT
+    choices = event.get("choices")
+    if not choices or event.get("error"):
+        return _read_without_choice(event)
+    choice = choices[0]
+    delta = choice.get("delta")
+    if delta is None:
+        answer = bool(choice.get("text"))
+        text = answer
+    else:
+        answer = bool(delta.get("content"))
+        text = answer or _has_hidden_text(delta)
+    finish = choice.get("finish_reason")
+    usage = event.get("usage")
+    if not finish:
+        return Delta(text, answer, None, usage)
+    reason, failure = _read_finish(finish)
+    return Delta(text, answer, reason, usage, failure)
+
+
+def _has_hidden_text(delta: dict[str, Any]) -> bool:
+    if delta.get("reasoning_content") or delta.get("reasoning"):
+        return True
+    calls = delta.get("tool_calls")
+    if calls:
+        return any((call.get("function") or {}).get("arguments") for call in calls)
+    return bool((delta.get("function_call") or {}).get("arguments"))
+
+
+def _read_without_choice(event: dict[str, Any]) -> Delta:
+    if event.get("error") or event.get("detail") or event.get("object") == "error":
+        return Delta(failure=stream_failure(error_message(event)))
+    if "choices" not in event and "code" in event and event.get("message"):
+        return Delta(failure=stream_failure(error_message(event)))
+    return Delta(usage=event.get("usage"))
+
+
+def _read_finish(finish: object) -> tuple[str, Failure | None]:
+    if isinstance(finish, dict):
+        reason, message = str(finish.get("type", "")), str(finish.get("message") or "")
+    else:
+        reason, message = str(finish), ""
+    if reason in _ACCEPTED_FINISHES:
+        return reason, None
+    category = Category.KV_TRANSFER if _KV_WORDS.search(message) else Category.ABORTED
+    return reason, Failure(category, one_line(message or f"finish_reason {reason}"))
+
+
+def stream_failure(message: str) -> Failure:
+    """Name an error that came inside a stream or as the body of a 200."""
+    if _KV_WORDS.search(message):
+        return Failure(Category.KV_TRANSFER, message)
+    if _LOCAL_PROXY_WORDS.search(message):
+        return Failure(Category.LOCAL_PROXY, message)
+    return Failure(Category.STREAM_ERROR, message)
+
+
+_BY_STATUS = {
+    401: Category.AUTH,
+    403: Category.AUTH,
+    404: Category.NOT_FOUND,
+    405: Category.NOT_FOUND,
+    408: Category.SERVER_TIMEOUT,
+    429: Category.RATE_LIMITED,
+}
+
+
+def status_failure(status: int, body: bytes) -> Failure:
+    """Name an answer whose status is not 2xx, by status and by the server's own words."""
+    message = body_message(body)
+    if _LOCAL_PROXY_WORDS.search(message):
+        return Failure(Category.LOCAL_PROXY, f"HTTP {status}: {message}")
+    if status >= 500 and _KV_WORDS.search(message):
+        return Failure(Category.KV_TRANSFER, f"HTTP {status}: {message}")
+    category = _BY_STATUS.get(status)
+    if category is None:
+        category = Category.SERVER_ERROR if status >= 500 else Category.REJECTED
+    return Failure(category, f"HTTP {status}: {message}" if message else f"HTTP {status}")
+
+
+def body_message(body: bytes) -> str:
+    """Return the server's words in an error body: JSON in any of the usual shapes, or the text itself."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return one_line(body.decode("utf-8", "replace"))
+    return error_message(document)
+
+
+def error_message(document: Any) -> str:
+    """Find the message in `{"error": {...}}`, `{"error": "text"}`, `{"detail": ...}` or `{"message": ...}`."""
+    found = document
+    while isinstance(found, dict):
+        inner = next((found[key] for key in ("error", "detail", "message", "msg") if found.get(key)), None)
+        if inner is None:
+            break
+        found = inner
+    if isinstance(found, list) and found:
+        return error_message(found[0])
+    return one_line(found if isinstance(found, str) else orjson.dumps(found, default=str).decode())
+
+
+def one_line(text: str) -> str:
+    """Shorten to one line of MESSAGE_LIMIT characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= MESSAGE_LIMIT else f"{line[: MESSAGE_LIMIT - 1]}…"

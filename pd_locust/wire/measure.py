@@ -1,0 +1,98 @@
+"""The hot loop: chunks of a response body in, StreamTiming out. No socket; the clock is an argument."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from sseclient import SSEClient
+
+from pd_locust.failure import Category
+from pd_locust.stream import Failure
+from pd_locust.wire.chat import one_line
+from pd_locust.wire.timing import StreamTimer
+
+if TYPE_CHECKING:
+    from pd_locust.stream import StreamTiming
+
+
+class Watcher(Protocol):
+    """Whoever must know early: the transport, to change its patience, and the load, to count answers."""
+
+    def first_text(self) -> None:
+        """Called once, at the first event with text."""
+
+    def done(self) -> None:
+        """Called once, at `[DONE]`; what follows is only read so that the connection can be kept."""
+
+
+class _Nobody:
+    def first_text(self) -> None:
+        pass
+
+    def done(self) -> None:
+        pass
+
+
+def measure(
+    chunks: Iterable[bytes],
+    now: Callable[[], int],
+    *,
+    sent_ns: int,
+    status: int = 200,
+    first_token_limit_ns: int | None = None,
+    watcher: Watcher | None = None,
+) -> StreamTiming:
+    """Read a stream to its end and judge it. `now` gives nanoseconds on the clock of `sent_ns`.
+
+    Every byte of a read gets the time at which the read returned. Comments keep a connection alive but are
+    no answer: when `first_token_limit_ns` has passed without text, reading stops. Errors of the transport
+    become the timing's failure; none is raised.
+    """
+    timer = StreamTimer(sent_ns, status)
+    timing = timer.timing
+    watcher = watcher or _Nobody()
+    arrived_ns = sent_ns
+
+    def stamped() -> Iterator[bytes]:
+        nonlocal arrived_ns
+        for chunk in chunks:
+            arrived_ns = now()
+            timer.read(chunk)
+            yield chunk
+            if first_token_limit_ns is not None and not timing.text_ns and arrived_ns - sent_ns > first_token_limit_ns:
+                raise TimeoutError
+
+    broken = None
+    try:
+        for event in SSEClient(stamped()).events():
+            if timer.event(event.data, arrived_ns):
+                watcher.first_text()
+            elif timer.done and timing.end_ns == arrived_ns:
+                watcher.done()
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        broken = failure_of(error, answered=bool(timing.text_ns))
+    return timer.conclude(now(), broken)
+
+
+def failure_of(error: Exception, *, answered: bool = False) -> Failure:
+    """Name an error of reading or of waiting for an answer. `answered`: text had already come."""
+    match error:
+        case TimeoutError():
+            if answered:
+                return Failure(Category.STALLED, "silence between tokens")
+            return Failure(Category.NO_FIRST_TOKEN, "no token in time")
+        case http.client.IncompleteRead():
+            return Failure(Category.TRUNCATED, "the connection closed inside the body")
+        case http.client.RemoteDisconnected():
+            return Failure(Category.RESET, "the connection closed without an answer")
+        case ConnectionError() | ssl.SSLError():
+            return Failure(Category.RESET, "the connection was reset")
+        case UnicodeDecodeError():
+            return Failure(Category.MALFORMED, "an event is not UTF-8")
+        case http.client.HTTPException() | ValueError():
+            return Failure(Category.PROTOCOL, one_line(f"{type(error).__name__}: {error}"))
+        case _:
+            return Failure(Category.RESET, one_line(str(error)))

@@ -1,0 +1,256 @@
+"""One kept HTTP/1.1 connection, on http.client and `read1`.
+
+Why not a client library: between `sent` and the first token nothing may run that is not needed. `requests`
+spends up to a millisecond of CPU a request there; `iter_lines` and `iter_content` wait for whole blocks.
+`HTTPResponse.read1` returns what has arrived, for chunked, sized and close-delimited bodies alike.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import zlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from pd_locust.failure import Category
+from pd_locust.stream import Failure, StreamTiming
+from pd_locust.units import NS_PER_S
+from pd_locust.wire.chat import one_line, status_failure
+from pd_locust.wire.measure import Watcher, failure_of, measure
+
+if TYPE_CHECKING:
+    from pd_locust.endpoint import Endpoint
+
+_READ_BYTES = 65_536
+_ERROR_BODY_BYTES = 65_536
+# After [DONE] only the end of the body is missing; a server that never ends it costs a reconnect, not a user.
+_DRAIN_S = 1.0
+
+
+class Connection:
+    """A connection to one endpoint, opened before it is needed and kept while the server keeps it.
+
+    Sockets are the standard library's: under Locust gevent has patched them to cooperate.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        headers: dict[str, str],
+        *,
+        now: Callable[[], int],
+        connect_timeout_s: float = 10.0,
+        first_token_timeout_s: float = 120.0,
+        idle_timeout_s: float = 60.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.opened = 0
+        self._now = now
+        self._connect_timeout_s = connect_timeout_s
+        self._first_token_timeout_s = first_token_timeout_s
+        self._idle_timeout_s = idle_timeout_s
+        self._tls = tls
+        self._head = _request_head(endpoint, headers)
+        self._sock: socket.socket | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a connection is kept; the server may have closed its side unnoticed."""
+        return self._sock is not None
+
+    def open(self) -> Failure | None:
+        """Resolve, connect and, for https, shake hands; a failure is returned, not raised."""
+        client: http.client.HTTPConnection
+        if self.endpoint.scheme == "https":
+            context = self._tls or ssl.create_default_context()
+            client = http.client.HTTPSConnection(
+                self.endpoint.host, self.endpoint.port, timeout=self._connect_timeout_s, context=context
+            )
+        else:
+            client = http.client.HTTPConnection(
+                self.endpoint.host, self.endpoint.port, timeout=self._connect_timeout_s
+            )
+        try:
+            client.connect()
+        except OSError as error:
+            client.close()
+            return connect_failure(error)
+        self._sock = client.sock
+        self.opened += 1
+        return None
+
+    def close(self) -> None:
+        """Close; a thread of control that is reading from this connection sees its end."""
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            _shut(sock)
+
+    def send(self, request_id: str, body: bytes) -> None:
+        """Write one request on the open connection. Raises OSError."""
+        if self._sock is None:
+            raise ConnectionResetError
+        self._sock.settimeout(self._first_token_timeout_s)
+        self._sock.sendall(b"%b%d\r\nx-request-id: %b\r\n\r\n%b" % (self._head, len(body), request_id.encode(), body))
+
+    def receive(self, sent_ns: int, on_first_text: Callable[[], None]) -> StreamTiming:
+        """Read one answer to its end, whatever it is, and judge it.
+
+        Raises ConnectionError only when the connection ended before a single byte of an answer: the
+        caller knows whether it was a kept one that may be tried again.
+        """
+        sock = self._sock
+        if sock is None:
+            raise ConnectionResetError
+        response = http.client.HTTPResponse(sock, method="POST")
+        try:
+            timing = judge_response(
+                response,
+                self._now,
+                sent_ns=sent_ns,
+                first_token_limit_ns=int(self._first_token_timeout_s * NS_PER_S),
+                watcher=_Patience(sock, self._idle_timeout_s, on_first_text),
+            )
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            response.close()
+        timing.keep_alive = self._sock is not None and timing.keep_alive
+        if not timing.keep_alive:
+            self.close()
+        return timing
+
+class _Patience:
+    """Before the first token the wait may be long, between tokens shorter, after the end short."""
+
+    def __init__(self, sock: socket.socket, idle_timeout_s: float, on_first_text: Callable[[], None]) -> None:
+        self._sock = sock
+        self._idle_timeout_s = idle_timeout_s
+        self._on_first_text = on_first_text
+
+    def first_text(self) -> None:
+        self._sock.settimeout(self._idle_timeout_s)
+        self._on_first_text()
+
+    def done(self) -> None:
+        self._sock.settimeout(_DRAIN_S)
+
+
+def judge_response(
+    response: http.client.HTTPResponse,
+    now: Callable[[], int],
+    *,
+    sent_ns: int,
+    first_token_limit_ns: int | None = None,
+    watcher: Watcher | None = None,
+) -> StreamTiming:
+    """Read one HTTP answer from its status line on. Raises ConnectionError when not even that came."""
+    try:
+        response.begin()
+    except ConnectionError:
+        raise
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return StreamTiming(sent_ns, end_ns=now(), failure=failure_of(error))
+    if not 200 <= response.status < 300:
+        return _refusal(response, now, sent_ns)
+    timing = measure(
+        body_chunks(response),
+        now,
+        sent_ns=sent_ns,
+        status=response.status,
+        first_token_limit_ns=first_token_limit_ns,
+        watcher=watcher,
+    )
+    timing.keep_alive = _can_be_kept(response)
+    return timing
+
+
+def _refusal(response: http.client.HTTPResponse, now: Callable[[], int], sent_ns: int) -> StreamTiming:
+    body = b""
+    try:
+        for chunk in body_chunks(response):
+            body += chunk
+            if len(body) > _ERROR_BODY_BYTES:
+                break
+    except (OSError, http.client.HTTPException, ValueError):
+        pass  # the status has said enough
+    return StreamTiming(
+        sent_ns,
+        end_ns=now(),
+        status=response.status,
+        body_bytes=len(body),
+        failure=status_failure(response.status, body),
+        retry_after_s=_retry_after_s(response),
+        keep_alive=_can_be_kept(response),
+    )
+
+
+def _can_be_kept(response: http.client.HTTPResponse) -> bool:
+    return response.isclosed() and not response.will_close
+
+
+def body_chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Yield the body as it arrives, decompressed if the server compressed it unasked.
+
+    Raises IncompleteRead when a sized or chunked body is cut, OSError, and ValueError for a broken
+    compression or chunk header.
+    """
+    encoding = (response.getheader("Content-Encoding") or "identity").strip().lower()
+    # 32 + 15: zlib finds out whether the header is gzip's or its own.
+    unzip = zlib.decompressobj(32 + zlib.MAX_WBITS) if encoding in {"gzip", "x-gzip", "deflate"} else None
+    while chunk := response.read1(_READ_BYTES):
+        if unzip is None:
+            yield chunk
+            continue
+        try:
+            plain = unzip.decompress(chunk)
+        except zlib.error as error:
+            raise ValueError(f"Content-Encoding {encoding}: {error}") from error
+        if plain:
+            yield plain
+    if response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+    response.close()
+
+
+def connect_failure(error: OSError) -> Failure:
+    """Name an error of opening a connection."""
+    match error:
+        case socket.gaierror():
+            return Failure(Category.DNS, one_line(error.strerror or str(error)))
+        case ssl.SSLCertVerificationError():
+            return Failure(Category.TLS, one_line(f"certificate: {error.verify_message}"))
+        case ssl.SSLError():
+            return Failure(Category.TLS, one_line(error.reason or str(error)))
+        case TimeoutError():
+            return Failure(Category.CONNECT_TIMEOUT, "no answer to the connection attempt")
+        case ConnectionRefusedError():
+            return Failure(Category.REFUSED, "connection refused")
+        case ConnectionError():
+            return Failure(Category.RESET, "the connection was reset while it was being opened")
+        case _:
+            return Failure(Category.REFUSED, one_line(error.strerror or str(error)))
+
+
+def _request_head(endpoint: Endpoint, headers: dict[str, str]) -> bytes:
+    lines = [f"POST {endpoint.chat_path} HTTP/1.1", f"Host: {endpoint.netloc}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return ("\r\n".join(lines) + "\r\nContent-Length: ").encode("latin-1")
+
+
+def _retry_after_s(response: http.client.HTTPResponse) -> float | None:
+    """Seconds from Retry-After; its date form is left out, being a wall clock that is not ours."""
+    text = (response.getheader("Retry-After") or "").strip()
+    return float(text) if text.isascii() and text.isdigit() else None
+
+
+def _shut(sock: socket.socket) -> None:
+    # shutdown() wakes a reader; close() alone would leave it waiting on a descriptor that may be reused.
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    sock.close()
