@@ -1,9 +1,10 @@
-"""RequestRecord: one finished request, and the one place where TTFT, TPOT, ITL and E2E latency are defined."""
+"""RequestRecord: one finished request; the one place where TTFT, TPOT, ITL and E2E latency are defined."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pd_locust.stream import Failure
@@ -122,7 +123,7 @@ class RequestRecord:
         text_ns, sent_ns = timing.text_ns, timing.sent_ns
         chunks = len(text_ns)
         tokens, source = _output_tokens(timing.completion_tokens, chunks)
-        gaps_ns = [later - earlier for earlier, later in zip(text_ns, text_ns[1:], strict=False)]
+        gaps_ns = [later - earlier for earlier, later in pairwise(text_ns)]
         itl_ms = sorted(gap / NS_PER_MS for gap in gaps_ns)
         failed = timing.failure is not None
         return cls(
@@ -186,7 +187,8 @@ def _rounded(milliseconds: float | None) -> float | None:
 
 
 def _output_tokens(completion_tokens: int | None, chunks: int) -> tuple[int | None, TokensSource | None]:
-    if completion_tokens is not None:
+    # A usage of 0 beside text that came is no count: the server has not counted.
+    if completion_tokens or (completion_tokens is not None and not chunks):
         return completion_tokens, TokensSource.USAGE
     return (chunks, TokensSource.CHUNKS) if chunks else (None, None)
 

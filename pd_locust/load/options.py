@@ -83,6 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="additional request header")
     group.add_argument("--pd-no-ignore-eos", action="store_true",
                        help="let the model end its answers early")
+    group.add_argument("--pd-no-check", action="store_true",
+                       help="send nothing before the load: no preflight, prompts of about the nominal length")
     group.add_argument("--pd-insecure", action="store_true", help="do not verify TLS certificates")
     group.add_argument("--pd-first-token-timeout", metavar="S", type=float, default=120.0,
                        help="give a stream up that has no token yet")
@@ -126,6 +128,16 @@ class Settings:
     extra_body: dict[str, Any]
     ignore_eos: bool
     verify_tls: bool
+    check: bool
+
+    def for_requests(self) -> dict[str, Any]:
+        """Return what every request of the load is made with."""
+        return {
+            "headers": self.headers,
+            "extra_body": self.extra_body,
+            "ignore_eos": self.ignore_eos,
+            "verify_tls": self.verify_tls,
+        }
 
     @classmethod
     def read(cls, options: Any) -> Settings:
@@ -145,6 +157,7 @@ class Settings:
             extra_body=_extra_body(options),
             ignore_eos=not options.pd_no_ignore_eos,
             verify_tls=not options.pd_insecure,
+            check=not options.pd_no_check,
         )
 
 

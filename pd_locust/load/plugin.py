@@ -16,6 +16,7 @@ import locust.runners
 import locust.stats
 from locust.runners import MasterRunner, WorkerRunner
 
+from pd_locust.endpoint import Endpoint
 from pd_locust.errors import ConfigError, PdLocustError
 from pd_locust.load import options
 from pd_locust.load.conductor import Conductor, Crew
@@ -145,6 +146,7 @@ class Plugin:
         environment = self.environment
         environment.host = environment.host or options.base_url_from_env()
         if environment.host:
+            Endpoint.parse(environment.host)  # a wrong one is said now, not after the web UI has started
             return None
         service = SimulatedService.start(self._options)
         environment.host = service.base_url

@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 # Fitting must not warm the cache for the load: its prefixes come from a seed that no run uses.
 _FIT_SEED_OFFSET = 1 << 40
+_USUAL_TEMPLATE_TOKENS = 12  # with the prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +121,16 @@ def prepare(
 ) -> LoadSetup:
     """Resolve the model, learn whether ignore_eos is understood, and fit every tier's prompt.
 
-    Takes a few requests, each of one output token. Raises ConfigError with the likely cause when the
-    service cannot be used.
+    Takes a few requests, each of one output token; none with `--pd-no-check`, where prompts are about as
+    long as their tier says. Raises ConfigError with the likely cause when the service cannot be used.
     """
     endpoint = Endpoint.parse(base_url)
     seed = secrets.randbelow(1 << 31) if settings.seed is None else settings.seed
+    if not settings.check:
+        if not model:
+            raise ConfigError("--pd-no-check asks the service nothing: give the model ID with --pd-model")
+        fitted = [FittedTier(tier, max(0, tier.prompt_tokens - _USUAL_TEMPLATE_TOKENS), None) for tier in tiers]
+        return LoadSetup(endpoint.base_url, model, seed, tuple(fitted), api_key, **settings.for_requests(), run=run)
     control = ControlPlane(endpoint, authorization(api_key) | settings.headers, verify=settings.verify_tls)
     model = control.resolve_model(model)
     doubts: list[Doubt] = []
@@ -146,10 +152,7 @@ def prepare(
         seed=seed,
         tiers=tuple(fitted),
         api_key=api_key,
-        headers=settings.headers,
-        extra_body=settings.extra_body,
-        ignore_eos=ignore_eos,
-        verify_tls=settings.verify_tls,
+        **(settings.for_requests() | {"ignore_eos": ignore_eos}),
         run=run,
         doubts=tuple(doubts),
     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_CONCURRENCY = 64
 _COUNT_LIMIT_S = 3600.0
+_SPAWN_RATE = 100.0
 
 
 class BenchmarkShape(LoadTestShape):  # type: ignore[misc]
@@ -64,8 +65,8 @@ class BenchmarkShape(LoadTestShape):  # type: ignore[misc]
             return None
         phase = self._phases[self._position]
         self._position += 1
-        # All at once: users wait at the gate, and the phase spreads their first requests itself.
-        return phase.users or 1, float(phase.users or 1)
+        # As fast as Locust likes it: users wait at the gate, and the phase spreads their first requests itself.
+        return phase.users or 1, _SPAWN_RATE
 
     def _hold(self, plugin: Plugin, phases: Sequence[Phase]) -> bool:
         if plugin.refused:

@@ -45,7 +45,7 @@ class StreamUser(User):  # type: ignore[misc]
         options = self.environment.parsed_options
         setup = self.session.setup
         if setup is None:
-            raise RuntimeError("users started before the load was set up; is plugin.register(events) called?")
+            return  # preparing has failed and said why; the gate stays closed until Locust has stopped
         self.connection = Connection(
             setup.endpoint,
             setup.request_headers(),
@@ -58,8 +58,9 @@ class StreamUser(User):  # type: ignore[misc]
         self._connect()
 
     def on_stop(self) -> None:
-        """Close the connection."""
-        self.connection.close()
+        """Close the connection, if preparing got as far as opening one."""
+        if self.session.setup is not None:
+            self.connection.close()
 
     @task
     def stream(self) -> None:
