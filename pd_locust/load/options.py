@@ -129,6 +129,8 @@ class Settings:
     ignore_eos: bool
     verify_tls: bool
     check: bool
+    first_token_timeout_s: float
+    idle_timeout_s: float
 
     def for_requests(self) -> dict[str, Any]:
         """Return what every request of the load is made with."""
@@ -153,11 +155,13 @@ class Settings:
             labels=dict(_pair(text, "=", "--pd-label", "KEY=VALUE") for text in options.pd_label),
             slo=Slo.parse(options.pd_slo),
             headroom=options.pd_headroom / 100,
-            headers=dict(_header(text) for text in options.pd_header),
-            extra_body=_extra_body(options),
+            headers=dict(header_of(text) for text in options.pd_header),
+            extra_body=extra_body_of(options),
             ignore_eos=not options.pd_no_ignore_eos,
             verify_tls=not options.pd_insecure,
             check=not options.pd_no_check,
+            first_token_timeout_s=options.pd_first_token_timeout,
+            idle_timeout_s=options.pd_idle_timeout,
         )
 
 
@@ -191,7 +195,8 @@ def read_levels(text: str) -> list[int]:
     return levels
 
 
-def _extra_body(options: Any) -> dict[str, Any]:
+def extra_body_of(options: Any) -> dict[str, Any]:
+    """Return what `--pd-thinking` and `--pd-extra-body` add to every request."""
     extra: dict[str, Any] = {}
     if options.pd_thinking != "server":
         extra["chat_template_kwargs"] = {"enable_thinking": options.pd_thinking == "on"}
@@ -221,7 +226,8 @@ def _refuse_reserved(given: dict[str, Any]) -> None:
 _OWN_HEADERS = {"host", "content-length", "content-type", "authorization", "x-request-id", "accept-encoding"}
 
 
-def _header(text: str) -> tuple[str, str]:
+def header_of(text: str) -> tuple[str, str]:
+    """Read one `--pd-header`; those that pd_locust sets itself are refused."""
     name, value = _pair(text, ":", "--pd-header", "NAME:VALUE")
     if name.lower() in _OWN_HEADERS:
         raise ConfigError(f"--pd-header {name}: this header is set by pd_locust")

@@ -60,13 +60,11 @@ def register(events: Any, *, benchmark: bool = False) -> None:
     # Locust's workers report every 3 s; records are to be on disk within about one.
     locust.runners.WORKER_REPORT_INTERVAL = _REPORT_INTERVAL_S
 
-    @events.init_command_line_parser.add_listener
     def add_arguments(parser: Any, **_kwargs: Any) -> None:
         options.add_arguments(parser)
         if benchmark:
             options.add_benchmark_arguments(parser)
 
-    @events.init.add_listener
     def start(environment: Any, **_kwargs: Any) -> None:
         try:
             settings = options.Settings.read(environment.parsed_options)
@@ -78,6 +76,9 @@ def register(events: Any, *, benchmark: bool = False) -> None:
         except PdLocustError as error:
             print(f"pd_locust: {error}", file=sys.stderr)
             sys.exit(_EXIT_CONFIG)
+
+    events.init_command_line_parser.add_listener(add_arguments)
+    events.init.add_listener(start)
 
 
 def _choose_users(environment: Any, settings: options.Settings) -> None:
@@ -108,10 +109,11 @@ class Worker:
         if not benchmark:
             _choose_users(environment, settings)
 
-        @environment.events.report_to_master.add_listener
         def add_records(client_id: str, data: dict[str, Any]) -> None:
             del client_id
             data["pd_records"] = outbox.take()
+
+        environment.events.report_to_master.add_listener(add_records)
 
 
 class Plugin:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import secrets
-import ssl
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pd_locust.access import authorization, streaming_headers, tls_context
 from pd_locust.endpoint import Endpoint
 from pd_locust.errors import ConfigError
 from pd_locust.fit import Fit, fit_words
 from pd_locust.prompt import PromptText, prefixes
+from pd_locust.target.check import Timeouts
 from pd_locust.target.control import ControlPlane
+from pd_locust.target.preflight import preflight
 from pd_locust.tier import Tier
 from pd_locust.warnings import Doubt
 from pd_locust.wire.chat import ChatRequest
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Sequence
 
     from pd_locust.load.options import Settings
@@ -73,14 +76,8 @@ class LoadSetup:
         }
 
     def request_headers(self) -> dict[str, str]:
-        """Headers of every streaming request; identity, because compression would hold chunks back."""
-        own = {
-            "User-Agent": "pd_locust",
-            "Content-Type": "application/json",
-            "Accept": "text/event-stream",
-            "Accept-Encoding": "identity",
-        }
-        return own | authorization(self.api_key) | self.headers
+        """Headers of every streaming request."""
+        return streaming_headers(self.api_key, self.headers)
 
     def tls(self) -> ssl.SSLContext | None:
         """One context for all connections of a process; loading the CA file takes 20 ms each time."""
@@ -98,31 +95,12 @@ class LoadSetup:
         return cls(**{**message, "tiers": tiers, "doubts": doubts})
 
 
-def authorization(api_key: str | None) -> dict[str, str]:
-    """Return the Authorization header, if there is a key."""
-    if not api_key:
-        return {}
-    if not api_key.isascii() or any(character.isspace() for character in api_key):
-        raise ConfigError("the API key contains spaces or characters outside ASCII; was more than the key pasted?")
-    return {"Authorization": f"Bearer {api_key}"}
-
-
-def tls_context(verify: bool) -> ssl.SSLContext:
-    """Return the system's trust, or none at all for `--pd-insecure`."""
-    context = ssl.create_default_context()
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
 def prepare(
     settings: Settings, tiers: Sequence[Tier], *, base_url: str, api_key: str | None, model: str | None, run: int
 ) -> LoadSetup:
-    """Resolve the model, learn whether ignore_eos is understood, and fit every tier's prompt.
+    """Check the service with two small streams, and fit every tier's prompt by a few one-token requests.
 
-    Takes a few requests, each of one output token; none with `--pd-no-check`, where prompts are about as
-    long as their tier says. Raises ConfigError with the likely cause when the service cannot be used.
+    Nothing is sent with `--pd-no-check`: prompts are then about as long as their tier says. Raises ConfigError with the likely cause when the service cannot be used.
     """
     endpoint = Endpoint.parse(base_url)
     seed = secrets.randbelow(1 << 31) if settings.seed is None else settings.seed
@@ -131,16 +109,21 @@ def prepare(
             raise ConfigError("--pd-no-check asks the service nothing: give the model ID with --pd-model")
         fitted = [FittedTier(tier, max(0, tier.prompt_tokens - _USUAL_TEMPLATE_TOKENS), None) for tier in tiers]
         return LoadSetup(endpoint.base_url, model, seed, tuple(fitted), api_key, **settings.for_requests(), run=run)
+    checked = preflight(
+        endpoint,
+        api_key=api_key,
+        model=model,
+        timeouts=Timeouts(first_token_s=settings.first_token_timeout_s, idle_s=settings.idle_timeout_s),
+        **settings.for_requests(),
+    )
+    if checked.model is None or not checked.ok:
+        raise ConfigError(
+            f"{endpoint.base_url}: {checked.verdict}. Every step: pd-locust check --host {endpoint.base_url}"
+        )
+    for doubt in checked.doubts:
+        logger.warning("%s", doubt)
     control = ControlPlane(endpoint, authorization(api_key) | settings.headers, verify=settings.verify_tls)
-    model = control.resolve_model(model)
-    doubts: list[Doubt] = []
-    ignore_eos = settings.ignore_eos
-    if ignore_eos and control.refuses_field(
-        {"model": model, "messages": _messages("hello", ""), "ignore_eos": True, **settings.extra_body}, "ignore_eos"
-    ):
-        ignore_eos = False
-        doubts.append(_ignore_eos_refused(base_url))
-    fitting = _Fitting(control, model, seed, settings.extra_body)
+    fitting = _Fitting(control, checked.model, seed, settings.extra_body)
     fitted = []
     for tier in tiers:
         fit = fit_words(tier.prompt_tokens, fitting.count)
@@ -148,13 +131,13 @@ def prepare(
         logger.info("%s", _fit_line(tier, fit))
     return LoadSetup(
         base_url=endpoint.base_url,
-        model=model,
+        model=checked.model,
         seed=seed,
         tiers=tuple(fitted),
         api_key=api_key,
-        **(settings.for_requests() | {"ignore_eos": ignore_eos}),
+        **(settings.for_requests() | {"ignore_eos": checked.ignore_eos}),
         run=run,
-        doubts=tuple(doubts),
+        doubts=checked.doubts,
     )
 
 
@@ -188,13 +171,3 @@ def _fit_line(tier: Tier, fit: Fit) -> str:
     if fit.tokens is None:
         return f"tier {tier.name}: {fit.words} words; the service does not report prompt tokens"
     return f"tier {tier.name}: {fit.tokens} prompt tokens (nominal {tier.prompt_tokens}), {tier.max_tokens} output tokens"
-
-
-def _ignore_eos_refused(base_url: str) -> Doubt:
-    return Doubt(
-        "no-ignore-eos",
-        base_url,
-        "the service refuses ignore_eos, so output lengths vary",
-        "it is not an engine's own API, or not a vLLM, SGLang or llama.cpp one",
-        "compare TPOT and TTFT, not throughput, with runs whose output length is fixed",
-    )

@@ -62,7 +62,7 @@ class StreamUser(User):  # type: ignore[misc]
         if self.session.setup is not None:
             self.connection.close()
 
-    @task
+    @task  # type: ignore[untyped-decorator]
     def stream(self) -> None:
         """Send one request when it is this user's turn, and record it whatever becomes of it."""
         ticket = self.session.wait_for_turn(self)

@@ -1,0 +1,100 @@
+"""Reading the CSV files of a run, which a crash may have cut, without guessing at anything else."""
+
+from __future__ import annotations
+
+import csv
+import re
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from pd_locust.errors import HistoryError
+from pd_locust.warnings import Doubt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+_OPEN_QUOTE = re.compile(r"EOF inside string starting at row (\d+)")
+_EXCESS = "cells beyond the header"
+
+
+def read_csv(
+    path: Path, *, needed: Collection[str], texts: Collection[str], keep: Callable[[str], bool], remedy: str
+) -> tuple[pd.DataFrame, Doubt | None]:
+    """Read the `needed` columns and those that `keep` wants; all but `texts` are numbers, empty cells absent.
+
+    A last line without its line end was cut while it was written: it is left out and a Doubt says so.
+    Raises HistoryError with path, line and `remedy` for everything else that is not as its header says.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise HistoryError(f"{path}: {error.strerror or error}; {remedy}") from error
+    first_end, whole_end = content.find(b"\n") + 1, content.rfind(b"\n") + 1
+    first = content[:first_end].rstrip(b"\r\n")
+    header = next(csv.reader([first.decode(errors="replace")]), [])
+    if not header:
+        raise HistoryError(f"{path}: the file is empty; {remedy}")
+    if missing := [name for name in needed if name not in header]:
+        raise HistoryError(f"{path}, line 1: no column {', '.join(missing)}; {remedy}")
+    last = header[-1]
+    wanted = [name for name in header if name in needed or name == last or keep(name)]
+    try:
+        frame = pd.read_csv(
+            # pandas drops cells beyond the header without a word, unless there is a column for them.
+            BytesIO(b"".join([first, f",{_EXCESS}\n".encode(), memoryview(content)[first_end:whole_end]])),
+            usecols=[*wanted, _EXCESS],
+            # Few distinct values a column, so categories are the quickest and smallest form of text.
+            dtype=dict.fromkeys(texts, "category"),
+            # A tier may well be called "null" or "None"; only these two mean that nothing is there.
+            na_values=["", "N/A"],
+            keep_default_na=False,
+            encoding_errors="replace",
+            low_memory=False,
+            skip_blank_lines=False,
+        )
+    except (pd.errors.ParserError, ValueError) as error:
+        raise _broken(path, str(error), remedy) from error
+    if frame.empty:
+        raise HistoryError(f"{path}: a header and no rows; {remedy}")
+    if (line := first_line(frame.pop(_EXCESS).notna())) is not None:
+        raise HistoryError(f"{path}, line {line}: more than the {len(header)} cells of the header; {remedy}")
+    if (line := first_line(frame[last].isna())) is not None:
+        raise HistoryError(f"{path}, line {line}: the line ends before column {last}; {remedy}")
+    for name in wanted:
+        _check_numbers(path, frame, name, texts, remedy)
+    return frame, _cut(path, content) if whole_end < len(content) else None
+
+
+def first_line(wrong: pd.Series[bool]) -> int | None:
+    """Line in the file of the first row that is `wrong`; the header is line 1."""
+    return int(wrong.to_numpy().argmax()) + 2 if wrong.any() else None
+
+
+def _check_numbers(path: Path, frame: pd.DataFrame, name: str, texts: Collection[str], remedy: str) -> None:
+    if name in texts or pd.api.types.is_numeric_dtype(frame[name]):
+        return
+    wrong = pd.to_numeric(frame[name], errors="coerce").isna() & frame[name].notna()
+    line = first_line(wrong) or 2
+    raise HistoryError(
+        f"{path}, line {line}: {name} is {frame[name].iloc[line - 2]!r}, not a number; {remedy}"
+    )
+
+
+def _broken(path: Path, message: str, remedy: str) -> HistoryError:
+    if match := _OPEN_QUOTE.search(message):
+        return HistoryError(f"{path}, line {int(match[1]) + 1}: a quote is never closed; {remedy}")
+    return HistoryError(f"{path}: not a CSV file ({message.strip()}); {remedy}")
+
+
+def _cut(path: Path, content: bytes) -> Doubt:
+    line = content.count(b"\n") + 1
+    return Doubt(
+        "cut-line",
+        path.name,
+        f"the last line ({line}) has no end and was left out",
+        "the writing process was killed, or is still writing",
+        "report again when the run has ended; every other line counts",
+    )

@@ -1,0 +1,182 @@
+"""Levels from PREFIX_requests.csv, where every request is a row: all numbers are exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from pd_locust.analysis.csvfile import first_line, read_csv
+from pd_locust.analysis.level import Kind, Level, Selection
+from pd_locust.errors import HistoryError
+from pd_locust.failure import Category
+from pd_locust.plateau import EVERYTHING, FIRST_WAVE, STEADY, Plateau
+from pd_locust.record import RECORD_VERSION, Outcome, Part, TokensSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from enum import StrEnum
+    from pathlib import Path
+
+    import pandas as pd
+
+    from pd_locust.slo import Slo
+    from pd_locust.warnings import Doubt
+
+_REMEDY = "it must be a PREFIX_requests.csv as pd_locust wrote it; --history-only reports without it"
+_LEVEL = ["run", "phase", "tier", "users"]
+_TEXTS = ("phase", "tier", "part", "outcome", "category", "message", "tokens_source")
+_ENUMS: dict[str, type[StrEnum]] = {
+    "part": Part,
+    "outcome": Outcome,
+    "category": Category,
+    "tokens_source": TokensSource,
+}
+_ALWAYS = ("v", "run", "phase", "tier", "part", "sent_unix_us", "outcome", "buffered", "text_chunks")
+# Among fewer gaps the first one, where the handoff is, would move the median it is compared with.
+_HANDOFF_NEEDS_CHUNKS = 8
+_PARTS = {Selection.ALL: EVERYTHING, Selection.STEADY: STEADY, Selection.FIRST_WAVE: FIRST_WAVE}
+_SELECTIONS = {
+    Kind.SINGLE: (Selection.ALL,),
+    Kind.CONCURRENCY: (Selection.ALL, Selection.STEADY, Selection.FIRST_WAVE),
+    Kind.SWEEP: (Selection.STEADY,),
+    Kind.STREAM: (Selection.STEADY,),
+}
+
+
+class _Request(NamedTuple):
+    """The columns of a RequestRecord that a plateau reads."""
+
+    part: str
+    outcome: str
+    sent_unix_us: int
+    ttft_ms: float | None
+    ttfo_ms: float | None
+    ttst_ms: float | None
+    tpot_ms: float | None
+    itl_p99_ms: float | None
+    e2e_ms: float | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    tokens_source: str | None
+    buffered: bool
+
+
+_NEEDED = dict.fromkeys((*_ALWAYS, *_LEVEL, *_TEXTS, *_Request._fields, "itl_p50_ms"))
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCount:
+    """Failed requests of one category; `share` is of all finished requests."""
+
+    category: Category
+    count: int
+    share: float
+    example: str
+
+
+def load_requests(path: Path) -> tuple[pd.DataFrame, list[Doubt]]:
+    """Read the records, in the order of sending. Raises HistoryError when a line is not a record."""
+    frame, cut = read_csv(path, needed=_NEEDED, texts=_TEXTS, keep=lambda _: False, remedy=_REMEDY)
+    if (line := first_line(frame["v"] != RECORD_VERSION)) is not None:
+        seen = frame["v"].iloc[line - 2]
+        raise HistoryError(
+            f"{path}, line {line}: record version {seen:g}, this pd-locust reads {RECORD_VERSION}; "
+            "report with the version that recorded it"
+        )
+    for name in _ALWAYS:
+        if (line := first_line(frame[name].isna())) is not None:
+            raise HistoryError(f"{path}, line {line}: {name} is empty; {_REMEDY}")
+    for name, enum in _ENUMS.items():
+        if unknown := [value for value in frame[name].cat.categories if value not in set(enum)]:
+            line = first_line(frame[name] == unknown[0])
+            raise HistoryError(
+                f"{path}, line {line}: {name} {unknown[0]!r} is none of {', '.join(enum)}; {_REMEDY}"
+            )
+    return frame.sort_values(["run", "sent_unix_us"], kind="stable", ignore_index=True), [cut] if cut else []
+
+
+def levels_of(frame: pd.DataFrame, slo: Slo, nominal_tokens: Mapping[str, int]) -> Iterator[Level]:
+    """Judge every level in the order in which they were held.
+
+    A single stream has no herd and so no start-up wave: every request of it counts. A concurrency run is
+    given whole, as its steady part and as its first wave; a level of a sweep or stream as its steady part.
+    Requests sent while users were being added belong to no level.
+    """
+    frame = frame.assign(stay=_stays(frame))
+    tiers = frame.groupby(["run", "phase", "users"], observed=True)["tier"].nunique().to_dict()
+    for key, rows in frame.groupby([*_LEVEL, "stay"], sort=False, observed=True):
+        run, phase, tier, users, _ = cast("tuple[int, str, str, float, float]", key)
+        kind = Kind.of(phase)
+        alone = tiers[run, phase, users] == 1
+        requests = list(_to_requests(rows))
+        parts_seen = set(rows["part"].unique())
+        for selection in _SELECTIONS[kind]:
+            if selection is Selection.FIRST_WAVE and not parts_seen & FIRST_WAVE:
+                continue
+            plateau = Plateau.of(
+                requests,
+                phase=phase,
+                tier=tier,
+                users=int(users),
+                slo=slo,
+                parts=_PARTS[selection],
+                nominal_tokens=nominal_tokens.get(tier),
+            )
+            if not alone:
+                # The users of one tier are a part of all users: fewer requests in flight are no surprise.
+                doubts = tuple(doubt for doubt in plateau.doubts if doubt.code != "under-concurrency")
+                plateau = replace(plateau, doubts=doubts)
+            yield Level(int(run), kind, selection, plateau, _handoff_p50_ms(rows), alone)
+
+
+def failures_of(frame: pd.DataFrame) -> list[FailureCount]:
+    """Count failures by category, the most frequent first. Requests that we cut ourselves are none."""
+    finished = int((frame["outcome"] != Outcome.CUT).sum())
+    failed = frame[frame["outcome"] == Outcome.FAILURE]
+    counts = [
+        FailureCount(Category(str(name)), len(messages), len(messages) / finished, _first(messages))
+        for name, messages in failed.groupby("category", observed=True)["message"]
+    ]
+    return sorted(counts, key=lambda failure: -failure.count)
+
+
+def cut_requests(frame: pd.DataFrame) -> int:
+    """Count the requests that the end of the run ended; neither successes nor failures."""
+    return int((frame["outcome"] == Outcome.CUT).sum())
+
+
+def _stays(frame: pd.DataFrame) -> pd.Series[float]:
+    """Tell apart two stays at the same level, say up and down a staircase: one window over both is a lie.
+
+    A level is left when another one is sampled; requests around a sample belong to the stay that follows.
+    """
+    sampled = frame["part"] == Part.SAMPLE
+    place = frame.groupby(["run", "phase", "users"], observed=True).ngroup()[sampled]
+    stay = (place != place.shift()).cumsum().reindex(frame.index).astype(float)
+    keys = [frame[name] for name in _LEVEL]
+    following = stay.groupby(keys, observed=True).bfill()
+    return following.groupby(keys, observed=True).ffill().fillna(0)
+
+
+def _to_requests(rows: pd.DataFrame) -> Iterator[_Request]:
+    # Column by column, not itertuples: that leaves NaN, which is not None, where there is nothing.
+    columns = [_with_none(rows[name]) for name in _Request._fields]
+    return map(_Request._make, zip(*columns, strict=True))
+
+
+def _with_none(column: pd.Series[Any]) -> list[Any]:
+    values: list[Any] = column.tolist()
+    # NaN is the only value that differs from itself.
+    return [None if value != value else value for value in values] if column.hasnans else values  # noqa: PLR0124
+
+
+def _handoff_p50_ms(rows: pd.DataFrame) -> float | None:
+    good = rows[(rows["outcome"] == Outcome.SUCCESS) & (rows["text_chunks"] >= _HANDOFF_NEEDS_CHUNKS)]
+    handoff_ms = (good["ttst_ms"] - good["ttft_ms"] - good["itl_p50_ms"]).clip(lower=0).dropna()
+    return float(handoff_ms.median()) if len(handoff_ms) else None
+
+
+def _first(messages: pd.Series[str]) -> str:
+    said = messages.dropna()
+    return str(said.iloc[0]) if len(said) else ""
