@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pd_locust.slo import Slo, Verdict
+from pd_locust.slo import DEFAULT_FAILURE_SHARE, Slo, Verdict
 from pd_locust.warnings import Doubt
 
 if TYPE_CHECKING:
@@ -67,12 +67,15 @@ def capacity_row(tier: str, plateaus: Iterable[Plateau], slo: Slo, headroom: flo
 
 def _largest_within(levels: Sequence[Plateau], slo: Slo, statistic: str) -> int | None:
     """Largest level whose `statistic` of successes is within the limit and which had at most 1 % failures."""
+    limit = slo.primary
+    if limit is None:
+        return None
     fitting = [
         plateau.users
         for plateau in levels
-        if (value := getattr(getattr(plateau, slo.metric), statistic)) is not None
-        and value <= slo.limit_ms
-        and plateau.failed <= 0.01 * plateau.finished
+        if (value := getattr(plateau.summary_of(limit.request.metric), statistic)) is not None
+        and value <= limit.request.limit_ms
+        and plateau.failed <= DEFAULT_FAILURE_SHARE * plateau.finished
     ]
     return max((users for users in fitting if users), default=None)
 

@@ -14,10 +14,12 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_GATE = 3
+_PIPED_WIDTH = 100
 
 _EXAMPLES = """\
 examples:
   locust -f locustfiles/pd_stream.py                          web UI against the simulated service
+  pd-locust check --host https://llm.example/v1               one streamed answer, step by step
   locust -f locustfiles/pd_benchmark.py --headless --csv reports/benchmark
   pd-locust report reports/benchmark                          tables of a recorded run
   pd-locust report reports/benchmark --slo 'ttft_p95<=800ms' --json -
@@ -25,6 +27,15 @@ examples:
   pd-locust sim --port 8000                                   the simulated service, on its own
 
 exit codes: 0 fine, 1 run failed, 2 usage or configuration, 3 limit or gate missed
+"""
+
+
+_CHECK_EXAMPLES = """\
+examples:
+  PD_API_KEY=sk-... pd-locust check --host https://llm.example/api/v1
+  pd-locust check --host http://127.0.0.1:8000 --model qwen3.5-9b --thinking off --json -
+
+exit codes: 0 fine, 1 the service failed the check, 2 usage or configuration
 """
 
 
@@ -57,6 +68,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pd-locust {_version()}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
 
+    check = verbs.add_parser(
+        "check",
+        help="one real streamed answer, step by step, and what to try where it fails",
+        epilog=_CHECK_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_check_arguments(check)
+    check.set_defaults(verb=_check)
+
     report = verbs.add_parser("report", help="tables of a recorded run, from its CSV files")
     report.add_argument("prefix", metavar="PREFIX", help="what --csv was given, or one of the files")
     report.add_argument("--slo", metavar="LIMIT", help="judge by this limit, e.g. 'ttft_p95<=800ms' [the run's]")
@@ -76,22 +96,97 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_check_arguments(parser: argparse.ArgumentParser) -> None:
+    # Each with its name in the locustfiles as well: hints and errors speak of those.
+    add = parser.add_argument
+    add("--host", metavar="URL", help="base URL of the service (or PD_BASE_URL, OPENAI_BASE_URL)")
+    add("--model", "--pd-model", dest="pd_model", metavar="ID",
+        help="model ID (or PD_MODEL, OPENAI_MODEL); may be left out when the service lists exactly one")
+    add("--api-key", "--pd-api-key", dest="pd_api_key", metavar="KEY",
+        help="API key (or PD_API_KEY, OPENAI_API_KEY, which no process list shows)")
+    add("--header", "--pd-header", dest="pd_header", metavar="NAME:VALUE", action="append", default=[],
+        help="additional request header")
+    add("--thinking", "--pd-thinking", dest="pd_thinking", choices=("server", "on", "off"), default="server",
+        help="chat_template_kwargs.enable_thinking")
+    add("--extra-body", "--pd-extra-body", dest="pd_extra_body", metavar="JSON", default="",
+        help="merged into every request")
+    add("--no-ignore-eos", "--pd-no-ignore-eos", dest="pd_no_ignore_eos", action="store_true",
+        help="let the model end its answers early")
+    add("--insecure", "--pd-insecure", dest="pd_insecure", action="store_true",
+        help="do not verify TLS certificates")
+    add("--first-token-timeout", "--pd-first-token-timeout", dest="pd_first_token_timeout", metavar="S",
+        type=float, default=120.0, help="give up without a token after so long [120]")
+    add("--json", metavar="FILE", help="write JSON there; - prints it instead of the steps")
+
+
 def _version() -> str:
     from pd_locust import __version__  # noqa: PLC0415
 
     return __version__
 
 
+def _check(options: argparse.Namespace) -> int:
+    from rich.console import Console  # noqa: PLC0415
+
+    from pd_locust.endpoint import Endpoint  # noqa: PLC0415
+    from pd_locust.load.options import (  # noqa: PLC0415
+        Secret,
+        base_url_from_env,
+        extra_body_of,
+        header_of,
+        model_from_env,
+    )
+    from pd_locust.target.check import Timeouts  # noqa: PLC0415
+    from pd_locust.target.preflight import preflight  # noqa: PLC0415
+    from pd_locust.target.render import print_step  # noqa: PLC0415
+
+    key = Secret()
+    options.pd_api_key = key.keep(options.pd_api_key or "")
+    host = options.host or base_url_from_env()
+    if not host:
+        raise ConfigError("no base URL: give it with --host (PD_BASE_URL)")
+    if not options.pd_first_token_timeout > 0:
+        raise ConfigError("--first-token-timeout must be greater than 0")
+    endpoint = Endpoint.parse(host)
+    headers = dict(header_of(text) for text in options.pd_header)
+    extra_body = extra_body_of(options)
+    console = Console(highlight=False, soft_wrap=True)
+    to_terminal = options.json != "-"
+    if to_terminal:
+        print(f"checking {endpoint.base_url}")
+    seen = preflight(
+        endpoint,
+        api_key=key.reveal(),
+        model=options.pd_model or model_from_env(),
+        headers=headers,
+        extra_body=extra_body,
+        ignore_eos=not options.pd_no_ignore_eos,
+        verify_tls=not options.pd_insecure,
+        timeouts=Timeouts(first_token_s=options.pd_first_token_timeout),
+        on_step=(lambda step: print_step(step, console)) if to_terminal else None,
+    )
+    if options.json:
+        _write_json({"base_url": endpoint.base_url, **seen.to_json()}, options.json)
+    if to_terminal and seen.ok:
+        doubtful = ", see the doubts above (!)" if seen.doubts else ""
+        print(f"fine: {seen.model} can be measured{doubtful}")
+    return EXIT_OK if seen.ok else EXIT_FAILED
+
+
 def _report(options: argparse.Namespace) -> int:
-    from pd_locust.analysis import report  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+
+    from pd_locust.analysis.render import render_terminal, to_markdown  # noqa: PLC0415
+    from pd_locust.analysis.report import build, to_json, write_tables  # noqa: PLC0415
+    from pd_locust.analysis.run import prefix_of  # noqa: PLC0415
     from pd_locust.slo import Slo  # noqa: PLC0415
 
     if options.headroom is not None and not 0 <= options.headroom < 100:
         raise ConfigError(f"--headroom {options.headroom:g}: expected per cent from 0 to below 100")
     if options.pairs is not None and options.pairs < 1:
         raise ConfigError(f"--pairs {options.pairs}: expected a whole number from 1 on")
-    prefix = report.prefix_of(Path(options.prefix))
-    built = report.build(
+    prefix = prefix_of(Path(options.prefix))
+    built = build(
         prefix,
         slo=Slo.parse(options.slo) if options.slo else None,
         headroom=None if options.headroom is None else options.headroom / 100,
@@ -99,13 +194,13 @@ def _report(options: argparse.Namespace) -> int:
         history_only=options.history_only,
     )
     if options.json != "-":
-        report.render_terminal(built)
+        render_terminal(built, Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH))
     if options.json:
-        _write_json(report.to_json(built), options.json)
+        _write_json(to_json(built), options.json)
     if not options.no_files:
-        for path in report.write_tables(built, prefix):
-            if options.json != "-":
-                print(f"wrote {path}")
+        written = [_write_markdown(to_markdown(built), Path(f"{prefix}_report.md")), *write_tables(built, prefix)]
+        if options.json != "-":
+            print("wrote " + ", ".join(map(str, written)))
     return EXIT_OK
 
 
@@ -129,6 +224,11 @@ def _replay(options: argparse.Namespace) -> int:
             shown = ", ".join(f"{key} {value}" for key, value in verdict.items() if key != "file" and value is not None)
             print(f"{verdict['file']}: {shown}")
     return EXIT_OK
+
+
+def _write_markdown(text: str, path: Path) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def _write_json(document: object, target: str) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pd_locust import warnings
+from pd_locust.judgement import DEFAULT_CONFIDENCE, Judgement, judge
 from pd_locust.record import Outcome, Part, TokensSource
 from pd_locust.slo import DEFAULT_SLO, Slo, Verdict
 from pd_locust.summary import Summary
@@ -19,9 +21,11 @@ FIRST_WAVE = frozenset({Part.WAVE})
 EVERYTHING = frozenset(Part)
 
 _T = TypeVar("_T")
+_SENT = attrgetter("sent_unix_us")
 
 _LITTLE_LIMIT = 0.05
 _CACHED_LIMIT = 0.02
+_TEMPLATE_TOKENS = 64
 _SHARE_LIMIT = 0.02
 _P99_NEEDS = 100
 
@@ -95,8 +99,18 @@ class Plateau:
     attainment: float | None
     goodput: float | None
     slo: Slo
-    verdict: Verdict
+    judgement: Judgement
     doubts: tuple[Doubt, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the limit was kept."""
+        return self.judgement.verdict
+
+    def summary_of(self, metric: str) -> Summary:
+        """Summary of the latency that a limit names; `itl` is that of the requests' own p99."""
+        summary: Summary = getattr(self, "itl_p99" if metric == "itl" else metric)
+        return summary
 
     @property
     def finished(self) -> int:
@@ -118,17 +132,17 @@ class Plateau:
         users: int | None,
         slo: Slo = DEFAULT_SLO,
         parts: frozenset[Part] = STEADY,
+        confidence: float = DEFAULT_CONFIDENCE,
         nominal_tokens: int | None = None,
     ) -> Plateau:
         """Judge one level from all its requests, of which those in `parts` are the sample."""
         everything = list(rows)
-        chosen = [row for row in everything if row.part in parts]
+        chosen = sorted((row for row in everything if row.part in parts), key=_SENT)
         good = [row for row in chosen if row.outcome == Outcome.SUCCESS]
         failed = sum(row.outcome == Outcome.FAILURE for row in chosen)
         flow = _Flow.of(everything, chosen)
         finished = len(good) + failed
-        judged_ms = _present(getattr(row, f"{slo.metric}_ms") for row in good)
-        met = sum(value <= slo.limit_ms for value in judged_ms)
+        met = sum(all(limit.is_met(row) for limit in slo.request_limits) for row in good)
         attainment = met / finished if finished else None
         goodput = None if flow.request_rate is None or attainment is None else flow.request_rate * attainment
         plateau = cls(
@@ -156,7 +170,7 @@ class Plateau:
             attainment=attainment,
             goodput=goodput,
             slo=slo,
-            verdict=slo.judge(judged_ms, failed),
+            judgement=judge(chosen, slo, users, confidence),
             doubts=(),
         )
         return _with_doubts(plateau, good, nominal_tokens)
@@ -225,10 +239,12 @@ def _with_doubts(plateau: Plateau, good: Sequence[Row], nominal_tokens: int | No
         doubts.append(warnings.failures(where, plateau.failed, plateau.finished))
     if plateau.users and plateau.users > 1:
         doubts += _load_doubts(plateau, where)
-    if plateau.cached_share is not None and plateau.cached_share > _CACHED_LIMIT:
+    # The chat template opens every prompt: its tokens are cached everywhere, and are no repeated prompt.
+    beyond_template = (plateau.cached_share or 0) * (plateau.prompt_tokens or 0) > _TEMPLATE_TOKENS
+    if plateau.cached_share is not None and plateau.cached_share > _CACHED_LIMIT and beyond_template:
         doubts.append(warnings.cache_hits(where, plateau.cached_share))
     if good:
-        buffered = sum(map(bool, (row.buffered for row in good))) / len(good)
+        buffered = sum(bool(row.buffered) for row in good) / len(good)
         if buffered > _SHARE_LIMIT:
             doubts.append(warnings.buffered_streams(where, buffered))
         by_chunks = sum(row.tokens_source == TokensSource.CHUNKS for row in good) / len(good)

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from pd_locust import warnings
 from pd_locust.analysis.level import Kind
+from pd_locust.judgement import Judgement, judge_mean
 from pd_locust.plateau import Plateau
-from pd_locust.slo import Slo, Verdict
 from pd_locust.summary import Summary
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from pd_locust.slo import Slo
 
 # Values of Locust's Type column. TTFT and TPOT are told of successes only, POST of every request.
 TTFT, TPOT, E2E = "TTFT", "TPOT", "POST"
@@ -49,7 +51,8 @@ class Stay:
         failed = int(self._grown(E2E, "failed"))
         # Another locustfile may call its requests something else than POST; then TTFT counts the successes.
         finished = int(self._grown(E2E, "count")) or ttft.count
-        judged = {"ttft": ttft, "tpot": tpot, "e2e": e2e}.get(slo.metric, _NOTHING)
+        limit = slo.primary
+        judged = {"ttft": ttft, "tpot": tpot, "e2e": e2e}.get(limit.request.metric if limit else "", _NOTHING)
         where = f"{self.tier} at {self.users} users"
         return Plateau(
             phase=Kind.STREAM,
@@ -76,7 +79,8 @@ class Stay:
             attainment=None,
             goodput=None,
             slo=slo,
-            verdict=_verdict(slo, judged, finished - failed, failed),
+            # A percentile that Locust rounded is no ground for a verdict: its 500 ms may have been 504.
+            judgement=Judgement(judge_mean(judged.mean, failed / finished if finished else 0.0, slo), ()),
             doubts=(warnings.failures(where, failed, finished),) if failed else (),
         )
 
@@ -99,10 +103,3 @@ def _median(windows: pd.DataFrame, name: str) -> float | None:
     # Which percentiles there are depends on Locust's PERCENTILES_TO_REPORT.
     known = windows[name].dropna().to_list() if name in windows else []
     return Summary.of(known).p50
-
-
-def _verdict(slo: Slo, judged: Summary, successes: int, failed: int) -> Verdict:
-    # A percentile that Locust rounded is no ground for a verdict: its 500 ms may have been 504.
-    if slo.percent is not None or (successes and judged.mean is None):
-        return Verdict.INCONCLUSIVE
-    return slo.judge([] if judged.mean is None else [judged.mean] * successes, failed)

@@ -214,8 +214,8 @@ def answer(row: CapacityRow, headroom: float) -> str:
 
 
 def _limited(plateau: Plateau) -> Summary:
-    summary: Summary = getattr(plateau, plateau.slo.metric)
-    return summary
+    limit = plateau.slo.primary
+    return plateau.summary_of(limit.request.metric if limit else "ttft")
 
 
 def _mean_text(plateau: Plateau) -> str:

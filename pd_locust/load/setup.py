@@ -100,7 +100,8 @@ def prepare(
 ) -> LoadSetup:
     """Check the service with two small streams, and fit every tier's prompt by a few one-token requests.
 
-    Nothing is sent with `--pd-no-check`: prompts are then about as long as their tier says. Raises ConfigError with the likely cause when the service cannot be used.
+    Nothing is sent with `--pd-no-check`: prompts are then about as long as their tier says. Raises
+    ConfigError with the likely cause when the service cannot be used.
     """
     endpoint = Endpoint.parse(base_url)
     seed = secrets.randbelow(1 << 31) if settings.seed is None else settings.seed

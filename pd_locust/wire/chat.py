@@ -15,6 +15,7 @@ DONE = "[DONE]"
 _ACCEPTED_FINISHES = frozenset({"stop", "length", "tool_calls", "function_call"})
 _KV_WORDS = re.compile(r"kv[ _-]?(transfer|cache)", re.IGNORECASE)
 _LOCAL_PROXY_WORDS = re.compile(r"local proxy failed", re.IGNORECASE)
+_MESSAGE_KEYS = ("error", "detail", "message", "msg")
 _PLACE = "\x00prefix\x00"
 
 
@@ -120,6 +121,7 @@ def _read_finish(finish: object) -> tuple[str, Failure | None]:
         reason, message = str(finish), ""
     if reason in _ACCEPTED_FINISHES:
         return reason, None
+    reason = one_line(reason)
     category = Category.KV_TRANSFER if _KV_WORDS.search(message) else Category.ABORTED
     return reason, Failure(category, one_line(message or f"finish_reason {reason}"))
 
@@ -166,16 +168,20 @@ def body_message(body: bytes) -> str:
 
 
 def error_message(document: Any) -> str:
-    """Find the message in `{"error": {...}}`, `{"error": "text"}`, `{"detail": ...}` or `{"message": ...}`."""
-    found = document
-    while isinstance(found, dict):
-        inner = next((found[key] for key in ("error", "detail", "message", "msg") if found.get(key)), None)
-        if inner is None:
-            break
+    """Find the message in `{"error": {...}}`, `{"error": "text"}`, `{"detail": ..}` or `{"message": ..}`."""
+    found = inner = document
+    while inner:
         found = inner
-    if isinstance(found, list) and found:
-        return error_message(found[0])
-    return one_line(found if isinstance(found, str) else orjson.dumps(found, default=str).decode())
+        if isinstance(found, dict):
+            inner = next((found[key] for key in _MESSAGE_KEYS if found.get(key)), None)
+        else:
+            inner = found[0] if isinstance(found, list) else None
+    if isinstance(found, str) and found.strip():
+        return one_line(found)
+    try:
+        return one_line(orjson.dumps(found or document).decode())
+    except orjson.JSONEncodeError:
+        return "an error nested too deeply to be shown"
 
 
 def one_line(text: str) -> str:

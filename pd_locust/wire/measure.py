@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import http.client
 import ssl
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from sseclient import SSEClient
@@ -15,17 +16,21 @@ from pd_locust.wire.chat import one_line
 from pd_locust.wire.timing import StreamTimer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
     from pd_locust.stream import StreamTiming
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Watcher(Protocol):
     """Whoever must know early: the transport, to change its patience, and the load, to count answers."""
 
     def first_text(self) -> None:
-        """Called once, at the first event with text."""
+        """Hear, once, that the first text has come."""
 
     def done(self) -> None:
-        """Called once, at `[DONE]`; what follows is only read so that the connection can be kept."""
+        """Hear, once, that `[DONE]` has come; the rest is read only so that the connection can be kept."""
 
 
 class _Nobody:
@@ -43,13 +48,14 @@ def measure(
     sent_ns: int,
     status: int = 200,
     first_token_limit_ns: int | None = None,
+    idle_limit_ns: int | None = None,
     watcher: Watcher | None = None,
 ) -> StreamTiming:
     """Read a stream to its end and judge it. `now` gives nanoseconds on the clock of `sent_ns`.
 
     Every byte of a read gets the time at which the read returned. Comments keep a connection alive but are
-    no answer: when `first_token_limit_ns` has passed without text, reading stops. Errors of the transport
-    become the timing's failure; none is raised.
+    no answer: when `first_token_limit_ns` has passed without text, or later `idle_limit_ns` without an
+    event, reading stops. Errors of the transport become the timing's failure; none is raised.
     """
     timer = StreamTimer(sent_ns, status)
     timing = timer.timing
@@ -62,19 +68,44 @@ def measure(
             arrived_ns = now()
             timer.read(chunk)
             yield chunk
-            if first_token_limit_ns is not None and not timing.text_ns and arrived_ns - sent_ns > first_token_limit_ns:
+            if timer.overdue(arrived_ns, first_token_limit_ns, idle_limit_ns):
                 raise TimeoutError
+        timer.body_ended = True
 
     broken = None
+    reads = stamped()
     try:
-        for event in SSEClient(stamped()).events():
+        for event in SSEClient(line_feeds(reads)).events():
             if timer.event(event.data, arrived_ns):
                 watcher.first_text()
-            elif timer.done and timing.end_ns == arrived_ns:
+            elif timer.done:
                 watcher.done()
+                deque(reads, maxlen=0)  # to the end of the body, whatever is in it
+                break
+    except UnicodeDecodeError:
+        broken = timer.unreadable("an event is not UTF-8")
     except (OSError, http.client.HTTPException, ValueError) as error:
         broken = failure_of(error, answered=bool(timing.text_ns))
     return timer.conclude(now(), broken)
+
+
+def line_feeds(reads: Iterable[bytes]) -> Iterator[bytes]:
+    r"""Yield each read with its line ends as \n and the first without a byte order mark.
+
+    sseclient-py ends an event only at two equal line ends: `\n\r\n` would join two events, and `\r\r\n` would
+    be one end or two depending on where a read was cut. The mark would hide the first event.
+    """
+    reads = iter(reads)
+    head = b""
+    for read in reads:
+        head += read
+        if not _BYTE_ORDER_MARK.startswith(head):
+            break
+    after_cr = False
+    for read in chain((head.removeprefix(_BYTE_ORDER_MARK),), reads):
+        lines = read[1:] if after_cr and read.startswith(b"\n") else read
+        after_cr = read.endswith(b"\r")
+        yield lines.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in lines else lines
 
 
 def failure_of(error: Exception, *, answered: bool = False) -> Failure:
@@ -90,9 +121,7 @@ def failure_of(error: Exception, *, answered: bool = False) -> Failure:
             return Failure(Category.RESET, "the connection closed without an answer")
         case ConnectionError() | ssl.SSLError():
             return Failure(Category.RESET, "the connection was reset")
-        case UnicodeDecodeError():
-            return Failure(Category.MALFORMED, "an event is not UTF-8")
         case http.client.HTTPException() | ValueError():
             return Failure(Category.PROTOCOL, one_line(f"{type(error).__name__}: {error}"))
         case _:
-            return Failure(Category.RESET, one_line(str(error)))
+            return Failure(Category.RESET, one_line(str(error)) or type(error).__name__)

@@ -24,7 +24,7 @@ class _Saved:
         self._raw = raw
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(io.BytesIO(self._raw))  # type: ignore[arg-type]
+        return io.BufferedReader(io.BytesIO(self._raw))
 
 
 def replay(raw: bytes) -> dict[str, Any]:

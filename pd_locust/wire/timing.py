@@ -1,27 +1,36 @@
-"""StreamTimer: events and their arrival times in, one judged StreamTiming out. Knows no clock and no socket."""
+"""StreamTimer: events and their arrivals in, one judged StreamTiming out. Knows no clock and no socket."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
 
 from pd_locust.failure import Category
 from pd_locust.stream import Failure, StreamTiming
-from pd_locust.wire.chat import DONE, body_message, one_line, read_event, stream_failure
+from pd_locust.units import NS_PER_S
+from pd_locust.wire.chat import DONE, Delta, body_message, one_line, read_event, stream_failure
 
-_BODY_KEPT_BYTES = 65_536
+DRAIN_S = 1.0
+"""After [DONE] only the end of the body is missing; one that never comes costs a reconnect, not a user."""
+
+# An answer in one piece may be long, and only the whole of it is known from a cut one.
+_BODY_KEPT_BYTES = 1 << 20
+_FRAMED = re.compile(rb"(?:\A|(?<=[\r\n]))(?::[^\r\n]*|data:(?s:.*))")
 
 
 class StreamTimer:
     """Collects one answer. An event without text (role, usage, ping) never stops the TTFT clock."""
 
-    __slots__ = ("_body", "done", "timing")
+    __slots__ = ("_body", "body_ended", "done", "heard_ns", "timing")
 
     def __init__(self, sent_ns: int, status: int | None = None) -> None:
         self.timing = StreamTiming(sent_ns=sent_ns, status=status)
         self.done = False
-        self._body = b""
+        self.body_ended = False
+        self.heard_ns = sent_ns
+        self._body = bytearray()
 
     def read(self, chunk: bytes) -> None:
         """Count one read of the body; its beginning is kept until an event shows that it is a stream."""
@@ -33,36 +42,61 @@ class StreamTimer:
 
     def event(self, data: str, at_ns: int) -> bool:
         """Take the data of one event that arrived at `at_ns`; True when it is the first with text."""
-        timing = self.timing
         if self.done:
             return False
         if data == DONE:
-            self.done = True
-            timing.end_ns = at_ns
-            return False
+            return self._end(at_ns)
+        try:
+            delta = read_event(data)
+        except (ValueError, AttributeError, TypeError, LookupError):
+            bare = data.strip()
+            if not bare:
+                return False  # a heartbeat
+            if bare == DONE:
+                return self._end(at_ns)
+            fault = f"event is not a chat-completion chunk: {data[:80]}"
+            delta = Delta(failure=self.unreadable(one_line(fault)))
+        return self._take(delta, at_ns)
+
+    def _end(self, at_ns: int) -> bool:
+        self.done = True
+        self.timing.end_ns = at_ns
+        return False
+
+    def _take(self, delta: Delta, at_ns: int) -> bool:
+        timing = self.timing
+        self.heard_ns = at_ns
         index = timing.events
         timing.events += 1
-        try:
-            text, answer, finish_reason, usage, failure = read_event(data)
-        except (ValueError, AttributeError, TypeError):
-            failure = Failure(Category.MALFORMED, one_line(f"event is not a chat-completion chunk: {data[:80]}"))
-            text = answer = False
-            finish_reason = usage = None
-        if usage:
-            self._usage(usage)
-        if finish_reason:
-            timing.finish_reason = finish_reason
-        if failure and timing.failure is None:
-            timing.failure = failure
-        if not text:
+        if delta.usage:
+            self._usage(delta.usage)
+        if delta.finish_reason:
+            timing.finish_reason = delta.finish_reason
+        if delta.failure and timing.failure is None:
+            timing.failure = delta.failure
+        if not delta.text:
             return False
         timing.text_ns.append(at_ns)
-        if answer and timing.first_answer_ns is None:
+        if delta.answer and timing.first_answer_ns is None:
             timing.first_answer_ns = at_ns
         if timing.first_text_event is None:
             timing.first_text_event = index
             return True
         return False
+
+    def overdue(self, at_ns: int, first_token_limit_ns: int | None, idle_limit_ns: int | None) -> bool:
+        """Whether to stop reading: bytes may come, but not the text, the next event or the end."""
+        if self.done:
+            return at_ns - (self.timing.end_ns or at_ns) > DRAIN_S * NS_PER_S
+        if self.timing.text_ns:
+            return idle_limit_ns is not None and at_ns - self.heard_ns > idle_limit_ns
+        return first_token_limit_ns is not None and at_ns - self.timing.sent_ns > first_token_limit_ns
+
+    def unreadable(self, message: str) -> Failure:
+        """Name an event that cannot be read: broken by the server, or cut off by the end of the body."""
+        if self.body_ended:
+            return Failure(Category.TRUNCATED, "the body ended inside an event")
+        return Failure(Category.MALFORMED, message)
 
     def _usage(self, usage: dict[str, Any]) -> None:
         # Some engines repeat usage in every chunk: the last one is the total, never the sum.
@@ -91,12 +125,13 @@ class StreamTimer:
         timing = self.timing
         if broken is not None:
             return broken
-        if not timing.events and not self.done:
+        if not timing.events:
             return self._unstreamed()
         ended = timing.finish_reason is not None or (self.done and timing.completion_tokens is not None)
         if not timing.text_ns:
             if ended or timing.completion_tokens:
-                return Failure(Category.NO_TEXT, f"{timing.completion_tokens or 0} tokens counted, no text in any event")
+                counted = timing.completion_tokens or 0
+                return Failure(Category.NO_TEXT, f"{counted} tokens counted, no text in any event")
             return Failure(Category.TRUNCATED, "the stream ended without any text")
         if ended:
             return None
@@ -104,13 +139,15 @@ class StreamTimer:
         return Failure(Category.TRUNCATED, f"{end} without finish_reason")
 
     def _unstreamed(self) -> Failure:
-        body = self._body.strip()
+        # Some routers pass an engine's error on as it is, without `data:`, between pings or before [DONE].
+        body = _FRAMED.sub(b"", self._body.removeprefix(b"\xef\xbb\xbf")).strip()
         if not body:
-            return Failure(Category.TRUNCATED, "the body is empty")
+            return Failure(Category.TRUNCATED, "no event came" if self._body else "the body is empty")
         try:
             document = orjson.loads(body)
         except orjson.JSONDecodeError:
-            return Failure(Category.TRUNCATED, one_line(f"the body holds no event: {body[:80].decode('utf-8', 'replace')}"))
+            start = body[:80].decode("utf-8", "replace")
+            return Failure(Category.TRUNCATED, one_line(f"the body holds no event: {start}"))
         if isinstance(document, dict) and "choices" in document and not document.get("error"):
             return Failure(Category.NOT_STREAMED, "a whole answer in one JSON document")
         return stream_failure(body_message(body))

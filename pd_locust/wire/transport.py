@@ -7,26 +7,30 @@ spends up to a millisecond of CPU a request there; `iter_lines` and `iter_conten
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 import ssl
 import zlib
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from pd_locust.failure import Category
 from pd_locust.stream import Failure, StreamTiming
 from pd_locust.units import NS_PER_S
 from pd_locust.wire.chat import one_line, status_failure
-from pd_locust.wire.measure import Watcher, failure_of, measure
+from pd_locust.wire.measure import failure_of, measure
+from pd_locust.wire.timing import DRAIN_S
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from pd_locust.endpoint import Endpoint
+    from pd_locust.wire.measure import Watcher
 
 _READ_BYTES = 65_536
 _ERROR_BODY_BYTES = 65_536
-# After [DONE] only the end of the body is missing; a server that never ends it costs a reconnect, not a user.
-_DRAIN_S = 1.0
+_ERROR_BODY_S = 5.0
+_UNZIPPED = frozenset({"gzip", "x-gzip", "deflate"})
 
 
 class Connection:
@@ -75,7 +79,7 @@ class Connection:
             )
         try:
             client.connect()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             client.close()
             return connect_failure(error)
         self._sock = client.sock
@@ -89,14 +93,25 @@ class Connection:
             _shut(sock)
 
     def send(self, request_id: str, body: bytes) -> None:
-        """Write one request on the open connection. Raises OSError."""
+        """Write one request on the open connection. Raises OSError; ConnectionError: the peer has closed."""
         if self._sock is None:
             raise ConnectionResetError
         self._sock.settimeout(self._first_token_timeout_s)
-        self._sock.sendall(b"%b%d\r\nx-request-id: %b\r\n\r\n%b" % (self._head, len(body), request_id.encode(), body))
+        try:
+            self._sock.sendall(
+                b"%b%d\r\nx-request-id: %b\r\n\r\n%b" % (self._head, len(body), request_id.encode(), body)
+            )
+        except ssl.SSLError as error:
+            raise ConnectionResetError from error
 
-    def receive(self, sent_ns: int, on_first_text: Callable[[], None]) -> StreamTiming:
-        """Read one answer to its end, whatever it is, and judge it.
+    def receive(
+        self,
+        sent_ns: int,
+        on_first_text: Callable[[], None],
+        *,
+        answer: Callable[..., http.client.HTTPResponse] = http.client.HTTPResponse,
+    ) -> StreamTiming:
+        """Read one answer to its end, whatever it is, and judge it. `answer` lets the preflight listen in.
 
         Raises ConnectionError only when the connection ended before a single byte of an answer: the
         caller knows whether it was a kept one that may be tried again.
@@ -104,13 +119,14 @@ class Connection:
         sock = self._sock
         if sock is None:
             raise ConnectionResetError
-        response = http.client.HTTPResponse(sock, method="POST")
+        response = answer(sock, method="POST")
         try:
             timing = judge_response(
                 response,
                 self._now,
                 sent_ns=sent_ns,
                 first_token_limit_ns=int(self._first_token_timeout_s * NS_PER_S),
+                idle_limit_ns=int(self._idle_timeout_s * NS_PER_S),
                 watcher=_Patience(sock, self._idle_timeout_s, on_first_text),
             )
         except BaseException:
@@ -122,6 +138,7 @@ class Connection:
         if not timing.keep_alive:
             self.close()
         return timing
+
 
 class _Patience:
     """Before the first token the wait may be long, between tokens shorter, after the end short."""
@@ -136,7 +153,7 @@ class _Patience:
         self._on_first_text()
 
     def done(self) -> None:
-        self._sock.settimeout(_DRAIN_S)
+        self._sock.settimeout(DRAIN_S)
 
 
 def judge_response(
@@ -145,13 +162,16 @@ def judge_response(
     *,
     sent_ns: int,
     first_token_limit_ns: int | None = None,
+    idle_limit_ns: int | None = None,
     watcher: Watcher | None = None,
 ) -> StreamTiming:
     """Read one HTTP answer from its status line on. Raises ConnectionError when not even that came."""
     try:
         response.begin()
-    except ConnectionError:
-        raise
+    except ConnectionError as error:
+        if not isinstance(response.status, int):
+            raise
+        return StreamTiming(sent_ns, end_ns=now(), status=response.status, failure=failure_of(error))
     except (OSError, http.client.HTTPException, ValueError) as error:
         return StreamTiming(sent_ns, end_ns=now(), failure=failure_of(error))
     if not 200 <= response.status < 300:
@@ -162,6 +182,7 @@ def judge_response(
         sent_ns=sent_ns,
         status=response.status,
         first_token_limit_ns=first_token_limit_ns,
+        idle_limit_ns=idle_limit_ns,
         watcher=watcher,
     )
     timing.keep_alive = _can_be_kept(response)
@@ -170,10 +191,11 @@ def judge_response(
 
 def _refusal(response: http.client.HTTPResponse, now: Callable[[], int], sent_ns: int) -> StreamTiming:
     body = b""
+    answered_ns = now()
     try:
         for chunk in body_chunks(response):
             body += chunk
-            if len(body) > _ERROR_BODY_BYTES:
+            if len(body) > _ERROR_BODY_BYTES or now() - answered_ns > _ERROR_BODY_S * NS_PER_S:
                 break
     except (OSError, http.client.HTTPException, ValueError):
         pass  # the status has said enough
@@ -199,9 +221,11 @@ def body_chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
     compression or chunk header.
     """
     encoding = (response.getheader("Content-Encoding") or "identity").strip().lower()
+    if encoding != "identity" and encoding not in _UNZIPPED:
+        raise ValueError(f"Content-Encoding {encoding}: identity was asked for, gzip or deflate can be read")
     # 32 + 15: zlib finds out whether the header is gzip's or its own.
-    unzip = zlib.decompressobj(32 + zlib.MAX_WBITS) if encoding in {"gzip", "x-gzip", "deflate"} else None
-    while chunk := response.read1(_READ_BYTES):
+    unzip = zlib.decompressobj(32 + zlib.MAX_WBITS) if encoding in _UNZIPPED else None
+    while chunk := _read1(response):
         if unzip is None:
             yield chunk
             continue
@@ -212,13 +236,25 @@ def body_chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
         if plain:
             yield plain
     if response.length:
+        response.will_close = True
         raise http.client.IncompleteRead(b"", response.length)
     response.close()
 
 
-def connect_failure(error: OSError) -> Failure:
+def _read1(response: http.client.HTTPResponse) -> bytes:
+    try:
+        return response.read1(_READ_BYTES)
+    except http.client.HTTPException:
+        # http.client counts a body whose framing broke as read; the next answer would begin in its rest.
+        response.will_close = True
+        raise
+
+
+def connect_failure(error: OSError | UnicodeError) -> Failure:
     """Name an error of opening a connection."""
     match error:
+        case UnicodeError():  # the codec of host names: an empty label, or one of more than 63 letters
+            return Failure(Category.DNS, one_line(f"no host name: {error}"))
         case socket.gaierror():
             return Failure(Category.DNS, one_line(error.strerror or str(error)))
         case ssl.SSLCertVerificationError():
@@ -249,8 +285,6 @@ def _retry_after_s(response: http.client.HTTPResponse) -> float | None:
 
 def _shut(sock: socket.socket) -> None:
     # shutdown() wakes a reader; close() alone would leave it waiting on a descriptor that may be reused.
-    try:
+    with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
     sock.close()

@@ -166,7 +166,7 @@ def test_key_host_and_model_come_from_the_environment(simulator, run_locust, nam
     [
         (("--host", "http://127.0.0.1:9/v1?key=1"), "no query string"),
         (("--host", "ftp://127.0.0.1"), "expected http://HOST"),
-        (("--host", "http://127.0.0.1:9"), "no connection"),
+        (("--host", "http://127.0.0.1:9"), "refused: connection refused; nobody listens"),
         (("--pd-slo", "fast"), "expected METRIC_STATISTIC<="),
         (("--pd-tiers", "tiny"), "unknown tier 'tiny'; there are short, medium, long, xlong"),
         (("--pd-extra-body", '{"min_tokens": 5}'), "min_tokens breaks PD routers"),

@@ -1,0 +1,247 @@
+"""From a level's sample to a verdict: an interval for every condition, and three answers.
+
+Requests of a level come in waves, so neighbours are alike and their plain standard error is too small. The
+sample is cut into batches of one round (as many consecutive requests as there are users), whose means are
+nearly independent; Student's t over them gives the interval (batch means: Law and Kelton, Simulation
+Modeling and Analysis, ch. 9). A share also gets Wilson's score interval (1927), which does not collapse
+when every batch says the same, and the wider of the two holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, stdev
+from typing import Any
+
+from pd_locust.record import Outcome
+from pd_locust.slo import AttainmentLimit, Condition, FailureLimit, LatencyLimit, Slo, Verdict
+from pd_locust.summary import percentile
+
+DEFAULT_CONFIDENCE = 0.95
+# A level may be looked at this often before it ends; each look gets its part of the error (Bonferroni).
+LOOKS = 4
+_LEAST_BATCHES = 4
+_LEAST_SAMPLE = 8
+
+_Batches = list[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One condition, what was seen of it, and the interval that holds the truth at the given confidence.
+
+    Latencies are in ms, shares of 1 otherwise. `low` and `high` are None when the sample is too small for
+    an interval; `observed` is infinite when a percentile falls among the failures.
+    """
+
+    condition: Condition
+    observed: float | None
+    low: float | None
+    high: float | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """FAIL if any condition fails, PASS if all pass, INCONCLUSIVE otherwise."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+
+    @property
+    def primary(self) -> Finding | None:
+        """The finding on the first latency limit."""
+        return next((one for one in self.findings if isinstance(one.condition, LatencyLimit)), None)
+
+
+def judge(sample: Sequence[Any], slo: Slo, users: int | None, confidence: float = DEFAULT_CONFIDENCE) -> Judgement:
+    """Judge finished requests (cut ones are left out) that are in the order in which they were sent."""
+    finished = [row for row in sample if row.outcome != Outcome.CUT]
+    if not finished:
+        nothing = tuple(Finding(one, None, None, None, Verdict.INCONCLUSIVE) for one in slo.judged)
+        return Judgement(Verdict.INCONCLUSIVE, nothing)
+    alpha = (1 - confidence) / LOOKS
+    batches = _batches(finished, users)
+    findings = tuple(_find(condition, finished, batches, alpha) for condition in slo.judged)
+    return Judgement(_worst([finding.verdict for finding in findings]), findings)
+
+
+def judge_mean(mean_ms: float | None, failed_share: float, slo: Slo) -> Verdict:
+    """Judge a level of which only the exact mean and the share of failures are known, without an interval.
+
+    Anything but limits on that mean and on failures is INCONCLUSIVE.
+    """
+    verdicts = []
+    for condition in slo.judged:
+        match condition:
+            case LatencyLimit(request=request, statistic="mean") if mean_ms is not None:
+                verdicts.append(Verdict.PASS if mean_ms <= request.limit_ms else Verdict.FAIL)
+            case FailureLimit(at_most=at_most):
+                verdicts.append(Verdict.PASS if failed_share <= at_most else Verdict.FAIL)
+            case _:
+                verdicts.append(Verdict.INCONCLUSIVE)
+    return _worst(verdicts)
+
+
+def _worst(verdicts: Sequence[Verdict]) -> Verdict:
+    for verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE):
+        if verdict in verdicts:
+            return verdict
+    return Verdict.PASS
+
+
+def _batches(finished: Sequence[Any], users: int | None) -> _Batches:
+    """Cut into rounds of one request a user; into four parts when that gives fewer, which widens the interval."""
+    if len(finished) < _LEAST_SAMPLE:
+        return []
+    count = max(_LEAST_BATCHES, len(finished) // max(1, users or 1))
+    # A single user's requests need no rounds of one: 30 batches estimate their spread well enough.
+    count = min(count, 30, len(finished) // 2)
+    edges = [round(index * len(finished) / count) for index in range(count + 1)]
+    return [finished[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+
+
+def _find(condition: Condition, finished: Sequence[Any], batches: _Batches, alpha: float) -> Finding:
+    match condition:
+        case LatencyLimit(statistic="mean"):
+            return _find_mean(condition, finished, batches, alpha)
+        case LatencyLimit():
+            return _find_percentile(condition, finished, batches, alpha)
+        case AttainmentLimit():
+            return _find_attainment(condition, finished, batches, alpha)
+        case FailureLimit():
+            return _find_failures(condition, finished, batches, alpha)
+
+
+def _find_mean(limit: LatencyLimit, finished: Sequence[Any], batches: _Batches, alpha: float) -> Finding:
+    values = _values(limit, finished)
+    if not values:
+        # Nothing succeeded: the failure limit beside the mean says so.
+        return Finding(limit, None, None, None, Verdict.INCONCLUSIVE)
+    observed = fmean(values)
+    means = [fmean(part) for batch in batches if (part := _values(limit, batch))]
+    if len(means) < 2:
+        return Finding(limit, observed, None, None, Verdict.INCONCLUSIVE)
+    half = t_quantile(1 - alpha / 2, len(means) - 1) * stdev(means) / math.sqrt(len(means))
+    low, high = observed - half, observed + half
+    return Finding(limit, observed, low, high, _against(low, high, limit.request.limit_ms))
+
+
+def _find_percentile(limit: LatencyLimit, finished: Sequence[Any], batches: _Batches, alpha: float) -> Finding:
+    ordered = sorted(_value_or_late(limit, row) for row in finished if _counts(limit, row))
+    percent = limit.percent or 0.0
+    observed = percentile(ordered, percent)
+    if observed is None:
+        return Finding(limit, None, None, None, Verdict.INCONCLUSIVE)
+    # p95 is within the limit exactly when at most 5 % of requests are beyond it: a share has an interval
+    # that needs no shape of the distribution.
+    late = _share_interval([[_is_late(limit, row) for row in batch if _counts(limit, row)] for batch in batches], alpha)
+    if late is None:
+        return Finding(limit, observed, None, None, Verdict.INCONCLUSIVE)
+    verdict = _against(*late, 1 - percent / 100)
+    half_percent = 50 * (late[1] - late[0])
+    low = percentile(ordered, max(0.0, percent - half_percent))
+    high = percentile(ordered, min(100.0, percent + half_percent))
+    return Finding(limit, observed, low, high, verdict)
+
+
+def _find_attainment(limit: AttainmentLimit, finished: Sequence[Any], batches: _Batches, alpha: float) -> Finding:
+    observed = 1 - fmean(_missed(limit, row) for row in finished)
+    missed = _share_interval([[_missed(limit, row) for row in batch] for batch in batches], alpha)
+    if missed is None:
+        return Finding(limit, observed, None, None, Verdict.INCONCLUSIVE)
+    return Finding(limit, observed, 1 - missed[1], 1 - missed[0], _against(*missed, 1 - limit.at_least))
+
+
+def _find_failures(limit: FailureLimit, finished: Sequence[Any], batches: _Batches, alpha: float) -> Finding:
+    observed = fmean(map(_failed, finished))
+    interval = _share_interval([list(map(_failed, batch)) for batch in batches], alpha)
+    low, high = interval or (None, None)
+    # A rare failure needs hundreds of requests to be bounded: the share seen decides, unless it is over the
+    # limit by so little that chance explains it.
+    if observed <= limit.at_most:
+        verdict = Verdict.PASS
+    else:
+        verdict = Verdict.FAIL if low is None or low > limit.at_most else Verdict.INCONCLUSIVE
+    return Finding(limit, observed, low, high, verdict)
+
+
+def _against(low: float, high: float, limit: float) -> Verdict:
+    if high <= limit:
+        return Verdict.PASS
+    return Verdict.FAIL if low > limit else Verdict.INCONCLUSIVE
+
+
+def _values(limit: LatencyLimit, rows: Sequence[Any]) -> list[float]:
+    values = (limit.request.value_ms(row) for row in rows if row.outcome == Outcome.SUCCESS)
+    return [value for value in values if value is not None]
+
+
+def _counts(limit: LatencyLimit, row: Any) -> bool:
+    return row.outcome != Outcome.SUCCESS or limit.request.value_ms(row) is not None
+
+
+def _value_or_late(limit: LatencyLimit, row: Any) -> float:
+    value = limit.request.value_ms(row) if row.outcome == Outcome.SUCCESS else None
+    return math.inf if value is None else value
+
+
+def _is_late(limit: LatencyLimit, row: Any) -> bool:
+    return _value_or_late(limit, row) > limit.request.limit_ms
+
+
+def _missed(limit: AttainmentLimit, row: Any) -> bool:
+    return row.outcome != Outcome.SUCCESS or not all(one.is_met(row) for one in limit.requests)
+
+
+def _failed(row: Any) -> bool:
+    return bool(row.outcome == Outcome.FAILURE)
+
+
+def _share_interval(batches: Sequence[Sequence[bool]], alpha: float) -> tuple[float, float] | None:
+    """Interval of the share of True: the wider of Wilson's, as if all were independent, and batch means."""
+    filled = [batch for batch in batches if batch]
+    if len(filled) < 2:
+        return None
+    count = sum(map(len, filled))
+    share = sum(map(sum, filled)) / count
+    z = NormalDist().inv_cdf(1 - alpha / 2)
+    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
+    means = [fmean(batch) for batch in filled]
+    spread = t_quantile(1 - alpha / 2, len(means) - 1) * stdev(means) / math.sqrt(len(means))
+    return max(0.0, min(centre - half, share - spread)), min(1.0, max(centre + half, share + spread))
+
+
+def t_quantile(probability: float, degrees: int) -> float:
+    """Quantile of Student's t for probabilities above 1/2.
+
+    Exact for 1 and 2 degrees of freedom, Hill's expansion beyond (Communications of the ACM 13, 1970,
+    algorithm 396), good to five digits.
+    """
+    tail = 2 * (1 - probability)
+    if degrees == 1:
+        return 1 / math.tan(tail * math.pi / 2)
+    if degrees == 2:
+        return math.sqrt(2 / (tail * (2 - tail)) - 2)
+    n = float(degrees)
+    a = 1 / (n - 0.5)
+    b = 48 / (a * a)
+    c = ((20700 * a / b - 98) * a - 16) * a + 96.36
+    d = ((94.5 / (b + c) - 3) / b + 1) * math.sqrt(a * math.pi / 2) * n
+    y = (d * tail) ** (2 / n)
+    if y > 0.05 + a:
+        x = NormalDist().inv_cdf(tail / 2)
+        y = x * x
+        if n < 5:
+            c += 0.3 * (n - 4.5) * (x + 0.6)
+        c = (((0.05 * d * x - 5) * x - 7) * x - 2) * x + b + c
+        y = (((((0.4 * y + 6.3) * y + 36) * y + 94.5) / c - y - 3) / b + 1) * x
+        y = math.expm1(a * y * y)
+    else:
+        y = ((1 / (((n + 6) / (n * y) - 0.089 * d - 0.822) * (n + 2) * 3) + 0.5 / (n + 4)) * y - 1) * (n + 1) / (
+            n + 2
+        ) + 1 / y
+    return math.sqrt(n * y)

@@ -1,0 +1,62 @@
+"""A Step as lines of a terminal, at most 100 columns wide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from pd_locust.target.step import Status, Step, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WIDTH = 100
+_MARGIN = Text(" " * 32)
+_BODY_MARGIN = Text(" " * 8)
+_STYLES = {Status.OK: "green", Status.FAILED: "bold red", Status.SKIPPED: "dim"}
+_WRAPPING = Console(width=WIDTH)
+
+
+def render(step: Step) -> str:
+    """Return what the step saw, and on failure the category, the causes in order and what to try."""
+    return "\n".join(line.plain for line in _lines(step))
+
+
+def print_step(step: Step, console: Console) -> None:
+    """Print at once, in colour where the console is a terminal."""
+    for line in _lines(step):
+        console.print(line)
+
+
+def _lines(step: Step) -> list[Text]:
+    duration = "" if step.duration_ms is None else f"{step.duration_ms:,.1f} ms"
+    head = Text(f"{step.status:<8}{step.name:<12}{duration:>10}  ")
+    head.stylize(_STYLES[step.status], 0, len(step.status))
+    lines = _wrapped(Text(printable(step.seen)), head)
+    for line in step.body:
+        shown = Text(f"| {printable(line)}", style="dim")
+        shown.truncate(WIDTH - len(_BODY_MARGIN), overflow="ellipsis")
+        lines.append(_BODY_MARGIN + shown)
+    for paragraph in _explanation(step):
+        lines += _wrapped(paragraph, _MARGIN)
+    return lines
+
+
+def _wrapped(text: Text, head: Text) -> list[Text]:
+    parts = text.wrap(_WRAPPING, WIDTH - len(head))
+    for part in parts:
+        part.rstrip()
+    return [(head if number == 0 else Text(" " * len(head))) + part for number, part in enumerate(parts)]
+
+
+def _explanation(step: Step) -> Iterator[Text]:
+    if step.failure is not None:
+        yield Text(printable(str(step.failure)), style="bold")
+    for number, advice in enumerate(step.advice, 1):
+        yield Text(f"{number}. {printable(advice)}")
+    for doubt in step.doubts:
+        yield Text(f"! {printable(doubt.seen)}", style="yellow")
+        yield Text(f"  likely cause: {printable(doubt.cause)}")
+        yield Text(f"  try: {printable(doubt.remedy)}")
