@@ -2,9 +2,9 @@
 
     python benchmarks/fuzz_streams.py [N] [SEED]
 
-Each stream is read whole and in random cuts; every tenth is a damaged HTTP answer. A crash is an exception that
-leaves the reader, or a record that breaks a promise; a difference is a record that the cuts changed. Either is
-printed on stderr with its seed, and the exit code is then 1.
+Each stream is read whole and in random cuts; every tenth is a damaged HTTP answer. A crash is an exception
+that leaves the reader, or a record that breaks a promise; a difference is a record that the cuts changed.
+Either is printed on stderr with its seed, and the exit code is then 1.
 """
 
 from __future__ import annotations

@@ -6,11 +6,12 @@
 
 from locust import events
 
+from pd_locust.load.options import add_benchmark_arguments
 from pd_locust.load.plugin import register
 from pd_locust.load.shapes import BenchmarkShape
 from pd_locust.load.users import StreamUser
 
-register(events, benchmark=True)
+register(events, phases=add_benchmark_arguments)
 
 
 class BenchmarkUser(StreamUser):

@@ -20,8 +20,11 @@ from pd_locust.slo import AttainmentLimit, Condition, FailureLimit, LatencyLimit
 from pd_locust.summary import percentile
 
 DEFAULT_CONFIDENCE = 0.95
-# A level may be looked at this often before it ends; each look gets its part of the error (Bonferroni).
-LOOKS = 4
+# A level's sample grows in these steps until its verdict is clear, in rounds of one request a user. It is
+# looked at after each, and each look gets its part of the error (Bonferroni).
+_ROUNDS = (3, 5, 8, 12)
+_LEAST_SAMPLES = (24, 40, 64, 96)
+LOOKS = len(_ROUNDS)
 _LEAST_BATCHES = 4
 _LEAST_SAMPLE = 8
 
@@ -51,6 +54,11 @@ class Judgement:
     findings: tuple[Finding, ...]
 
     @property
+    def is_clear(self) -> bool:
+        """Whether a larger sample is not needed."""
+        return self.verdict is not Verdict.INCONCLUSIVE
+
+    @property
     def primary(self) -> Finding | None:
         """The finding on the first latency limit."""
         return next((one for one in self.findings if isinstance(one.condition, LatencyLimit)), None)
@@ -66,6 +74,11 @@ def judge(sample: Sequence[Any], slo: Slo, users: int | None, confidence: float 
     batches = _batches(finished, users)
     findings = tuple(_find(condition, finished, batches, alpha) for condition in slo.judged)
     return Judgement(_worst([finding.verdict for finding in findings]), findings)
+
+
+def sample_sizes(users: int) -> list[int]:
+    """Return the samples at which a level of so many users is looked at, ascending."""
+    return [max(rounds * users, least) for rounds, least in zip(_ROUNDS, _LEAST_SAMPLES, strict=True)]
 
 
 def judge_mean(mean_ms: float | None, failed_share: float, slo: Slo) -> Verdict:

@@ -7,7 +7,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from pd_locust.judgement import sample_sizes
 from pd_locust.record import Part
+
+LEVEL_ROUNDS = 4
+"""Requests a user in a level of the sweep: fewer rounds give no interval worth the name."""
 
 
 class PhaseKind(StrEnum):
@@ -71,19 +75,20 @@ class PhaseProgress:
     """Admits one process's requests to one phase and says which part of it each belongs to.
 
     A level is settled once every user has finished a request started at it; only then does its sample
-    begin. When the sample is full users go on (tail) until every sampled request has its first token or has
-    failed, so nothing slow is cut off and the load does not drop under those still waiting.
+    begin. When the sample is full users go on (tail) until every sampled request has ended, so nothing slow
+    is cut off and the load does not drop under those still being answered.
     """
 
     def __init__(self, phase: Phase, users: int, known_users: frozenset[Hashable] = frozenset()) -> None:
         self.phase = phase
         self.users = users
+        self.wanted = phase.requests
         self.started = 0
         self.finished = 0
         self._known = set(known_users)
         self._finished_one: set[Hashable] = set()
         self._sampled = 0
-        self._unanswered = 0
+        self._sample_in_flight = 0
 
     @property
     def known_users(self) -> frozenset[Hashable]:
@@ -100,22 +105,22 @@ class PhaseProgress:
         """Whether this process has what the phase asked of it."""
         match self.phase.kind:
             case PhaseKind.COUNT:
-                return self.finished >= self.phase.requests
+                return self.finished >= self.wanted
             case PhaseKind.LEVEL:
-                return self._sampled >= self.phase.requests and self._unanswered == 0
+                return self._sampled >= self.wanted and self._sample_in_flight == 0
             case _:
                 return False
 
     def admit(self, user: Hashable) -> Part | None:
         """Say which part of the phase a request starting now belongs to; None: this user must wait."""
-        if self.phase.kind is PhaseKind.COUNT and self.started >= self.phase.requests:
+        if self.phase.kind is PhaseKind.COUNT and self.started >= self.wanted:
             return None
         part = self._part(user)
         self._known.add(user)
         self.started += 1
         if part is Part.SAMPLE:
             self._sampled += 1
-            self._unanswered += 1
+            self._sample_in_flight += 1
         return part
 
     def _part(self, user: Hashable) -> Part:
@@ -127,19 +132,26 @@ class PhaseProgress:
             return Part.RAMP
         if not self.settled:
             return Part.SETTLING
-        if self.phase.kind is PhaseKind.LEVEL and self._sampled >= self.phase.requests:
+        if self.phase.kind is PhaseKind.LEVEL and self._sampled >= self.wanted:
             return Part.TAIL
         return Part.SAMPLE
 
-    def answered(self, part: Part) -> None:
-        """Note the first token of a request, or its failure before one. Once per admitted request."""
-        if part is Part.SAMPLE:
-            self._unanswered -= 1
+    def extend(self, requests: int) -> None:
+        """Ask for a larger sample: the one so far did not settle the verdict."""
+        self.wanted = requests
 
-    def end(self, user: Hashable) -> None:
-        """Note that a request of this user, admitted here, has finished."""
+    def end(self, user: Hashable, part: Part) -> None:
+        """Note that a request of this user, admitted here as `part`, has ended."""
         self.finished += 1
         self._finished_one.add(user)
+        if part is Part.SAMPLE:
+            self._sample_in_flight -= 1
+
+
+def level_phase(tier: str, users: int, held_before: int = 0, requests: int | None = None) -> Phase:
+    """Return a level of the sweep or search; held once more, it has a name and thus a plateau of its own."""
+    name = f"sweep/{tier}/{users}" + (f"/{held_before + 1}" if held_before else "")
+    return Phase(name, PhaseKind.LEVEL, users, tier, requests or sample_sizes(users)[0])
 
 
 def benchmark_phases(
@@ -155,7 +167,7 @@ def benchmark_phases(
 ) -> list[Phase]:
     """Return the protocol: single stream per tier, an exact count at a fixed concurrency, a sweep per tier.
 
-    A level's sample is at least `level_requests` and at least two a user. A part whose count is 0 is left out.
+    A level's sample is at least `level_requests` and at least LEVEL_ROUNDS a user. A part whose count is 0 is left out.
     """
     phases: list[Phase] = []
     if single_requests:
@@ -168,7 +180,7 @@ def benchmark_phases(
             Phase(name, PhaseKind.COUNT, users=concurrency, tier=concurrency_tier, requests=concurrency_requests)
         )
     phases += [
-        Phase(f"sweep/{tier}/{users}", PhaseKind.LEVEL, users, tier, requests=max(level_requests, 2 * users))
+        level_phase(tier, users, requests=max(level_requests, LEVEL_ROUNDS * users))
         for tier in sweep_tiers
         for users in sorted(set(levels))
     ]

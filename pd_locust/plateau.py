@@ -11,7 +11,7 @@ from pd_locust import warnings
 from pd_locust.judgement import DEFAULT_CONFIDENCE, Judgement, judge
 from pd_locust.record import Outcome, Part, TokensSource
 from pd_locust.slo import DEFAULT_SLO, Slo, Verdict
-from pd_locust.summary import Summary
+from pd_locust.summary import Summary, percentile
 
 if TYPE_CHECKING:
     from pd_locust.warnings import Doubt
@@ -28,6 +28,7 @@ _CACHED_LIMIT = 0.02
 _TEMPLATE_TOKENS = 64
 _SHARE_LIMIT = 0.02
 _P99_NEEDS = 100
+_BUSY_CORE = 0.85
 
 
 class Row(Protocol):
@@ -62,6 +63,10 @@ class Row(Protocol):
     def tokens_source(self) -> str | None: ...
     @property
     def buffered(self) -> bool: ...
+    @property
+    def loop_lag_ms(self) -> float | None: ...
+    @property
+    def client_cpu_share(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +103,16 @@ class Plateau:
     little_residual: float | None
     attainment: float | None
     goodput: float | None
+    loop_lag_p99_ms: float | None
+    client_cpu_share: float | None
     slo: Slo
     judgement: Judgement
     doubts: tuple[Doubt, ...]
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the limit was kept."""
-        return self.judgement.verdict
+        """Whether the limit was kept; a level that the generator itself limited decides nothing."""
+        return Verdict.INCONCLUSIVE if self.client_limited else self.judgement.verdict
 
     def summary_of(self, metric: str) -> Summary:
         """Summary of the latency that a limit names; `itl` is that of the requests' own p99."""
@@ -169,11 +176,25 @@ class Plateau:
             little_residual=flow.little_residual,
             attainment=attainment,
             goodput=goodput,
+            loop_lag_p99_ms=percentile(sorted(_present(row.loop_lag_ms for row in chosen)), 99),
+            client_cpu_share=_mean(_present(row.client_cpu_share for row in chosen)),
             slo=slo,
             judgement=judge(chosen, slo, users, confidence),
             doubts=(),
         )
         return _with_doubts(plateau, good, nominal_tokens)
+
+    @property
+    def client_limited(self) -> bool:
+        """Whether the generator itself was too slow: then the level says nothing of the server.
+
+        Its loop is late by more than 5 % of the limit or 1 ms, whichever is larger (p99 of requests), or it
+        uses more than 85 % of a core.
+        """
+        limit = self.slo.primary
+        allowed_ms = max(1.0, 0.05 * limit.request.limit_ms) if limit else 1.0
+        late = self.loop_lag_p99_ms is not None and self.loop_lag_p99_ms > allowed_ms
+        return late or (self.client_cpu_share is not None and self.client_cpu_share > _BUSY_CORE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +256,8 @@ def _cached_share(good: Sequence[Row]) -> float | None:
 def _with_doubts(plateau: Plateau, good: Sequence[Row], nominal_tokens: int | None) -> Plateau:
     where = f"{plateau.tier} at {plateau.users or '?'} users"
     doubts: list[Doubt] = []
+    if plateau.client_limited:
+        doubts.append(warnings.client_limited(where, plateau.loop_lag_p99_ms, plateau.client_cpu_share))
     if plateau.failed:
         doubts.append(warnings.failures(where, plateau.failed, plateau.finished))
     if plateau.users and plateau.users > 1:
@@ -259,7 +282,8 @@ def _with_doubts(plateau: Plateau, good: Sequence[Row], nominal_tokens: int | No
 
 def _load_doubts(plateau: Plateau, where: str) -> list[Doubt]:
     doubts: list[Doubt] = []
-    if 0 < plateau.successes < _P99_NEEDS:
+    # A level of a sweep is judged by its interval, which says itself whether the sample was large enough.
+    if 0 < plateau.successes < _P99_NEEDS and not plateau.phase.startswith("sweep/"):
         doubts.append(warnings.few_samples(where, plateau.successes, _P99_NEEDS))
     if plateau.little_residual is not None and plateau.little_residual > _LITTLE_LIMIT:
         doubts.append(warnings.little_residual(where, plateau.little_residual, _LITTLE_LIMIT))

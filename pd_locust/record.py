@@ -7,12 +7,14 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from pd_locust.failure import Category
 from pd_locust.stream import Failure
 from pd_locust.summary import percentile
 from pd_locust.units import NS_PER_MS, ns_to_ms
 
 if TYPE_CHECKING:
-    from pd_locust.failure import Category
+    from collections.abc import Callable, Sequence
+
     from pd_locust.stream import StreamTiming
 
 # Version of the columns of PREFIX_requests.csv, written as the first column of every row.
@@ -75,7 +77,8 @@ class RequestRecord:
     Latencies are milliseconds, exact to the microsecond. `sent_unix_us` is wall-clock time, a label only:
     every duration comes from a monotonic clock. `in_flight` counts this process's requests at sending,
     this one included. `connect_ms` is set when this request opened a connection, `reconnected` when it had
-    to because the server had closed the kept one.
+    to because the server had closed the kept one. `loop_lag_ms` is the longest delay of our own event loop
+    between sending and first text, `client_cpu_share` our process's share of a core.
     """
 
     request_id: str
@@ -111,9 +114,19 @@ class RequestRecord:
     buffered: bool
     reads: int
     body_bytes: int
+    loop_lag_ms: float | None
+    client_cpu_share: float | None
 
     @classmethod
-    def from_timing(cls, seen: Circumstances, timing: StreamTiming, *, cut: bool = False) -> RequestRecord:
+    def from_timing(
+        cls,
+        seen: Circumstances,
+        timing: StreamTiming,
+        *,
+        cut: bool = False,
+        loop_lag_ms: float | None = None,
+        client_cpu_share: float | None = None,
+    ) -> RequestRecord:
         """Turn arrivals into the field's numbers. Definitions: docs/measurement.md.
 
         TTFT = first text - sent. TPOT = (last text - first text) / (N - 1), absent when N < 2, where N is
@@ -160,12 +173,24 @@ class RequestRecord:
             buffered=came_in_bursts(gaps_ns),
             reads=timing.reads,
             body_bytes=timing.body_bytes,
+            loop_lag_ms=loop_lag_ms,
+            client_cpu_share=client_cpu_share,
         )
 
     @property
     def failure_group(self) -> str:
         """Category and message without what differs between failures of one cause."""
         return Failure(self.category, self.message).group if self.category else ""
+
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> RequestRecord:
+        """Read back what `to_row` gave, also when it has been text in a CSV file meanwhile.
+
+        Raises ValueError for a row of another version or with a value that is none of its column's.
+        """
+        if len(row) != len(COLUMNS) or int(row[0]) != RECORD_VERSION:
+            raise ValueError(f"not a record of version {RECORD_VERSION}")
+        return cls(*(read(value) for read, value in zip(_READERS, row[1:], strict=True)))
 
     def to_row(self) -> list[Any]:
         """Values in the order of COLUMNS; enums as their text, None as the empty cell."""
@@ -174,6 +199,28 @@ class RequestRecord:
 
 COLUMNS: tuple[str, ...] = ("v", *(field.name for field in fields(RequestRecord)))
 """Header of PREFIX_requests.csv."""
+
+
+def _optional(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None or value == "" else read(value)
+
+
+_READ_BY_TYPE: dict[str, Callable[[Any], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": lambda value: bool(int(value)),
+    "Part": Part,
+    "Outcome": Outcome,
+    "Category": Category,
+    "TokensSource": TokensSource,
+}
+_READERS = tuple(
+    _optional(_READ_BY_TYPE[str(field.type).removesuffix(" | None")])
+    if str(field.type).endswith(" | None")
+    else _READ_BY_TYPE[str(field.type)]
+    for field in fields(RequestRecord)
+)
 
 
 def _cell(value: Any) -> Any:

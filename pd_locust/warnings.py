@@ -109,3 +109,16 @@ def length_missed(where: str, nominal: int, actual: float) -> Doubt:
         "the chat template alone is longer, or the server reports no usage to fit to",
         "read the table by its actual tokens, or set another prompt_tokens for the tier",
     )
+
+
+def client_limited(where: str, loop_lag_ms: float | None, cpu_share: float | None) -> Doubt:
+    """A server's limit and a client's must never be confused."""
+    lag = f"{loop_lag_ms:.1f} ms" if loop_lag_ms is not None else "unknown"
+    cpu = f"{cpu_share * 100:.0f} %" if cpu_share is not None else "unknown"
+    return Doubt(
+        "client-limited",
+        where,
+        f"the load generator was late itself (loop lag p99 {lag}, {cpu} of a core)",
+        "one process cannot read so many streams, or other programs use its core",
+        "--processes 2 or more, workers on other machines, and nothing else on this one",
+    )

@@ -13,7 +13,7 @@ TIERS = (16, 850, 6_330, 20_890)
 
 
 class Tokenizer:
-    """Counts as a server would, and counts how often it is asked. Below 0 words it would be nonsense to ask."""
+    """Counts as a server would, and notes what it was asked for."""
 
     def __init__(self, tokens_of):
         self.tokens_of = tokens_of
@@ -44,7 +44,7 @@ def test_a_tokenizer_that_is_linear_is_met_within_five_counts(nominal, template,
 @pytest.mark.parametrize("nominal", TIERS)
 def test_a_sub_word_tokenizer_on_the_real_text_is_met_within_five_counts(nominal):
     pieces = {}
-    rng = random.Random("sub-words")
+    rng = random.Random("sub-words")  # noqa: S311
 
     def tokens_of(words):
         text = str(PromptText(words, 3)).split()

@@ -15,14 +15,30 @@ PACKAGE = Path(pd_locust.__file__).parent
 OUR_ROOMS = ("wire", "load", "target", "analysis", "sim")
 MAY_NOT = {
     "spine": {"locust", "gevent", "pandas", "requests", "rich", *(f"pd_locust.{room}" for room in OUR_ROOMS)},
-    "wire": {"locust", "gevent", "pandas", "requests", "pd_locust.load", "pd_locust.target", "pd_locust.analysis",
-             "pd_locust.sim"},
+    "wire": {
+        "locust",
+        "gevent",
+        "pandas",
+        "requests",
+        "pd_locust.load",
+        "pd_locust.target",
+        "pd_locust.analysis",
+        "pd_locust.sim",
+    },
     "load": {"pandas", "pd_locust.analysis", "pd_locust.sim"},
     "target": {"locust", "gevent", "pandas", "pd_locust.load", "pd_locust.analysis", "pd_locust.sim"},
-    "analysis": {"locust", "gevent", "requests", "pd_locust.wire", "pd_locust.load", "pd_locust.target", "pd_locust.sim"},
+    "analysis": {
+        "locust",
+        "gevent",
+        "requests",
+        "pd_locust.wire",
+        "pd_locust.load",
+        "pd_locust.target",
+        "pd_locust.sim",
+    },
     "sim": {"locust", "gevent", "pandas", "requests"},
     "cli": {"locust", "gevent", "pandas", "requests", "rich"},
-}  # fmt: skip
+}
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 

@@ -27,7 +27,6 @@ def test_requests_are_shared_out_in_proportion_to_users():
 
 
 def test_what_does_not_divide_goes_to_the_largest_remainders():
-    # Exact shares 334.4, 331.1, 334.4 of 1000 at 64 users in 21.4, ...: here 3.33 each of 10.
     assert sorted(shares(10, a=1, b=1, c=1).values()) == [3, 3, 4]
     assert shares(10, a=5, b=3, c=1) == {"a": 6, "b": 3, "c": 1}  # 5.56, 3.33, 1.11
     assert shares(1000, a=22, b=21, c=21) == {"a": 344, "b": 328, "c": 328}  # 343.75, 328.125, 328.125
@@ -81,11 +80,10 @@ def test_a_count_admits_exactly_so_many_requests():
 
 def test_a_count_is_complete_when_all_have_finished_and_not_when_all_have_started():
     progress = PhaseProgress(COUNT, users=2)
-    for _ in range(5):
-        progress.admit("a")
-    for finished in range(5):
-        assert not progress.complete, finished
-        progress.end("a")
+    parts = [progress.admit("a") for _ in range(5)]
+    for part in parts:
+        assert not progress.complete
+        progress.end("a", part)
     assert progress.complete
 
 
@@ -108,12 +106,12 @@ def test_users_known_from_an_earlier_phase_are_no_first_wave():
 def test_a_level_settles_when_every_user_has_finished_a_request_started_at_it():
     progress = PhaseProgress(LEVEL, users=2, known_users=frozenset("ab"))
     assert progress.admit("a") is Part.SETTLING
-    progress.end("a")
+    progress.end("a", Part.SETTLING)
     assert progress.admit("a") is Part.SETTLING  # b has not been heard of
     assert progress.admit("b") is Part.SETTLING
-    progress.end("a")
+    progress.end("a", Part.SETTLING)
     assert not progress.settled
-    progress.end("b")
+    progress.end("b", Part.SETTLING)
     assert progress.settled
     assert progress.admit("a") is Part.SAMPLE
 
@@ -126,8 +124,7 @@ def test_new_users_of_a_level_come_in_a_wave():
 def settled_level():
     progress = PhaseProgress(LEVEL, users=2, known_users=frozenset("ab"))
     for user in "ab":
-        progress.admit(user)
-        progress.end(user)
+        progress.end(user, progress.admit(user))
     return progress
 
 
@@ -136,26 +133,35 @@ def test_a_full_sample_is_followed_by_a_tail_that_keeps_the_load_up():
     assert [progress.admit(user) for user in "abab"] == [Part.SAMPLE, Part.SAMPLE, Part.SAMPLE, Part.TAIL]
 
 
-def test_a_level_is_complete_when_every_sampled_request_has_its_first_token():
+def test_a_level_is_complete_when_every_sampled_request_has_ended():
     progress = settled_level()
     for user in "aba":
         progress.admit(user)
-    progress.answered(Part.SAMPLE)
-    progress.answered(Part.SAMPLE)
+    progress.end("a", Part.SAMPLE)
+    progress.end("b", Part.SAMPLE)
     assert not progress.complete
-    progress.admit("b")
-    progress.answered(Part.TAIL)  # answers of others do not count for the sample
-    progress.answered(Part.SETTLING)
+    progress.end("b", progress.admit("b"))  # the end of a request in the tail does not count for the sample
     assert not progress.complete
-    progress.answered(Part.SAMPLE)
+    progress.end("a", Part.SAMPLE)
     assert progress.complete
 
 
 def test_a_level_is_not_complete_before_its_sample_is_full():
     progress = settled_level()
-    progress.admit("a")
-    progress.answered(Part.SAMPLE)
+    progress.end("a", progress.admit("a"))
     assert not progress.complete
+
+
+def test_a_sample_that_settled_nothing_can_be_extended():
+    progress = settled_level()
+    for user in "aba":
+        progress.end(user, progress.admit(user))
+    assert progress.complete
+    progress.extend(4)
+    assert not progress.complete
+    assert [progress.admit("a"), progress.admit("b")] == [Part.SAMPLE, Part.TAIL]
+    progress.end("a", Part.SAMPLE)
+    assert progress.complete
 
 
 # Open.
@@ -164,15 +170,15 @@ def test_a_level_is_not_complete_before_its_sample_is_full():
 def test_an_open_phase_without_a_number_of_users_is_a_ramp_and_never_complete():
     progress = PhaseProgress(Phase("stream", PhaseKind.OPEN), users=2)
     assert [progress.admit("a"), progress.admit("a")] == [Part.WAVE, Part.RAMP]
-    progress.end("a")
-    progress.end("b")
+    progress.end("a", Part.WAVE)
+    progress.end("b", Part.RAMP)
     assert (progress.admit("a"), progress.complete) == (Part.RAMP, False)
 
 
 def test_an_open_phase_samples_without_end_once_it_has_settled():
     progress = PhaseProgress(Phase("stream", PhaseKind.OPEN, users=1), users=1)
     assert progress.admit("a") is Part.WAVE
-    progress.end("a")
+    progress.end("a", Part.WAVE)
     assert [progress.admit("a") for _ in range(50)] == [Part.SAMPLE] * 50
     assert not progress.complete
 
@@ -182,9 +188,15 @@ def test_an_open_phase_samples_without_end_once_it_has_settled():
 
 def benchmark(**changes):
     given_options = {
-        "tiers": ["short", "medium"], "single_requests": 5, "concurrency": 64, "concurrency_tier": "medium",
-        "concurrency_requests": 1000, "sweep_tiers": ["short"], "levels": [179, 64, 64], "level_requests": 200,
-    }  # fmt: skip
+        "tiers": ["short", "medium"],
+        "single_requests": 5,
+        "concurrency": 64,
+        "concurrency_tier": "medium",
+        "concurrency_requests": 1000,
+        "sweep_tiers": ["short"],
+        "levels": [179, 64, 64],
+        "level_requests": 200,
+    }
     return benchmark_phases(**given_options | changes)
 
 
@@ -193,8 +205,8 @@ def test_the_benchmark_is_single_streams_then_a_fixed_concurrency_then_a_sweep_u
         ("single/short", "count", 1, "short", 5),
         ("single/medium", "count", 1, "medium", 5),
         ("concurrency/medium/64", "count", 64, "medium", 1000),
-        ("sweep/short/64", "level", 64, "short", 200),
-        ("sweep/short/179", "level", 179, "short", 358),
+        ("sweep/short/64", "level", 64, "short", 256),
+        ("sweep/short/179", "level", 179, "short", 716),
     ]
 
 

@@ -10,9 +10,19 @@ from pd_locust.slo import Slo, Verdict
 
 def row(sent_ms=0.0, e2e_ms=None, *, part="sample", outcome="success", **given_fields):
     fields = {
-        "ttft_ms": None, "ttfo_ms": None, "ttst_ms": None, "tpot_ms": None, "itl_p99_ms": None, "prompt_tokens": None,
-        "cached_tokens": None, "output_tokens": None, "tokens_source": "usage", "buffered": False,
-    }  # fmt: skip
+        "ttft_ms": None,
+        "ttfo_ms": None,
+        "ttst_ms": None,
+        "tpot_ms": None,
+        "itl_p99_ms": None,
+        "prompt_tokens": None,
+        "cached_tokens": None,
+        "output_tokens": None,
+        "tokens_source": "usage",
+        "buffered": False,
+        "loop_lag_ms": None,
+        "client_cpu_share": None,
+    }
     return SimpleNamespace(
         part=part, outcome=outcome, sent_unix_us=round(sent_ms * 1000), e2e_ms=e2e_ms, **fields | given_fields
     )
@@ -104,9 +114,15 @@ def test_a_failure_is_a_miss_in_attainment_and_goodput():
     assert seen.goodput == pytest.approx(2.4)
 
 
-def test_a_success_without_the_judged_latency_is_a_miss():
-    rows = [row(0, 100, tpot_ms=5.0), row(1, 100)]
-    assert plateau(rows, slo=Slo.parse("tpot_mean<=10ms")).attainment == 0.5
+def test_an_answer_that_never_came_is_a_miss_and_a_pace_that_cannot_be_is_none():
+    rows = [row(0, 100, ttfo_ms=5.0, tpot_ms=5.0), row(1, 100)]
+    assert plateau(rows, slo=Slo.parse("ttfo_mean<=10ms")).attainment == 0.5
+    assert plateau(rows, slo=Slo.parse("tpot_mean<=10ms")).attainment == 1.0
+
+
+def test_a_request_must_keep_every_limit_to_count_as_good():
+    rows = [row(0, 100, ttft_ms=100.0, tpot_ms=30.0), row(1, 100, ttft_ms=100.0, tpot_ms=5.0)]
+    assert plateau(rows, slo=Slo.parse("ttft_p95<=500ms and tpot_mean<=20ms")).attainment == 0.5
 
 
 def test_fast_failures_do_not_lift_goodput():
@@ -127,7 +143,7 @@ def test_the_first_wave_is_kept_apart():
     assert plateau(wave + steady).ttft.max == 350.0
     assert plateau(wave + steady).ttft.count == 936
     assert plateau(wave + steady, parts=FIRST_WAVE).ttft.p50 == 1_100.0
-    # Together, as the benchmark's script counts them, 6.4 % of the sample are the wave: p95 is a fact about the start.
+    # Counted together, as the benchmark's script does, the wave is 6.4 % of the sample, and p95 is its.
     assert plateau(wave + steady, parts=EVERYTHING).ttft.p95 == 1_100.0
 
 
@@ -143,9 +159,26 @@ def test_no_finished_request_is_inconclusive():
 
 
 def test_the_verdict_is_that_of_the_limit():
-    rows = [row(ms, 100, ttft_ms=float(value)) for ms, value in enumerate([100, 100, 1_200])]
-    assert plateau(rows).verdict is Verdict.PASS  # mean 466.7
-    assert plateau(rows, slo=Slo.parse("ttft_p95<=500ms")).verdict is Verdict.FAIL
+    rows = [row(ms, 100, ttft_ms=float(value)) for ms, value in enumerate([100, 100, 100, 1_200] * 50)]
+    assert plateau(rows, users=4).verdict is Verdict.PASS  # mean 375
+    assert plateau(rows, users=4, slo=Slo.parse("ttft_p95<=500ms")).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("lag_ms", "cpu_share", "limited"),
+    [(None, None, False), (25.0, 0.85, False), (25.1, 0.1, True), (1.0, 0.86, True)],
+)
+def test_a_level_that_the_generator_limited_says_nothing_of_the_server(lag_ms, cpu_share, limited):
+    fields = {"ttft_ms": 100.0, "loop_lag_ms": lag_ms, "client_cpu_share": cpu_share}
+    seen = plateau([row(ms, 100, **fields) for ms in range(100)])
+    assert seen.client_limited is limited
+    assert seen.verdict is (Verdict.INCONCLUSIVE if limited else Verdict.PASS)
+    assert ("client-limited" in codes(seen)) is limited
+
+
+def test_the_generator_may_be_late_by_a_millisecond_whatever_the_limit():
+    rows = [row(ms, 100, tpot_ms=5.0, loop_lag_ms=0.9) for ms in range(100)]
+    assert not plateau(rows, slo=Slo.parse("tpot_mean<=10ms")).client_limited
 
 
 def test_token_figures_worked_out_by_hand():

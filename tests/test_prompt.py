@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
+from math import gcd
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pd_locust.prompt import LANES, PREFIX_SPACE, PREFIX_WORDS, WORDS, PromptText, prefixes
+from pd_locust.prompt import _MULTIPLIER, LANES, PREFIX_SPACE, PREFIX_WORDS, WORDS, PromptText, prefixes
 
 
 def take(count, seed, worker=0):
@@ -27,10 +28,6 @@ def test_even_the_last_lane_is_apart_from_the_first():
 
 
 def test_the_walk_visits_every_prefix_once():
-    from math import gcd  # noqa: PLC0415 - one assertion
-
-    from pd_locust.prompt import _MULTIPLIER  # noqa: PLC0415
-
     assert gcd(_MULTIPLIER, PREFIX_SPACE) == 1
     assert PREFIX_SPACE == len(WORDS) ** 4 > 2_000_000_000
 
@@ -50,7 +47,7 @@ def test_every_prefix_has_the_same_number_of_bytes_and_words():
 
 def test_prefixes_differ_in_their_first_word_already_so_that_no_cache_block_is_shared():
     firsts = [prefix.split()[0] for prefix in take(1_000, seed=1)]
-    assert all(one != other for one, other in zip(firsts, firsts[1:], strict=False))
+    assert all(one != other for one, other in pairwise(firsts))
     assert len(set(firsts)) > 100
 
 

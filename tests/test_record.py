@@ -80,20 +80,20 @@ def test_the_times_of_a_stream_worked_out_by_hand():
     assert seen.tpot_ms == 15.0
 
 
+def counted(*text_ms, **facts):
+    seen = record(text_ms, **facts)
+    return seen.output_tokens, seen.tokens_source
+
+
 def test_tokens_come_from_usage_or_else_from_chunks_and_the_record_says_which():
-    assert (record([1, 2], completion_tokens=9).output_tokens, record([1, 2], completion_tokens=9).tokens_source) == (
-        9, TokensSource.USAGE,
-    )  # fmt: skip
-    assert (record([1, 2]).output_tokens, record([1, 2]).tokens_source) == (2, TokensSource.CHUNKS)
-    assert (record([], completion_tokens=0).output_tokens, record([], completion_tokens=0).tokens_source) == (
-        0, TokensSource.USAGE,
-    )  # fmt: skip
+    assert counted(1, 2, completion_tokens=9) == (9, TokensSource.USAGE)
+    assert counted(1, 2) == (2, TokensSource.CHUNKS)
+    assert counted(completion_tokens=0) == (0, TokensSource.USAGE)
+    assert counted() == (None, None)
 
 
 def test_a_usage_of_zero_beside_text_counts_nothing():
-    assert (record([1, 2], completion_tokens=0).output_tokens, record([1, 2], completion_tokens=0).tokens_source) == (
-        2, TokensSource.CHUNKS,
-    )  # fmt: skip
+    assert counted(1, 2, completion_tokens=0) == (2, TokensSource.CHUNKS)
 
 
 def test_a_failure_keeps_its_category_and_words_and_the_times_it_reached():

@@ -60,6 +60,8 @@ class _Request(NamedTuple):
     output_tokens: int | None
     tokens_source: str | None
     buffered: bool
+    loop_lag_ms: float | None
+    client_cpu_share: float | None
 
 
 _NEEDED = dict.fromkeys((*_ALWAYS, *_LEVEL, *_TEXTS, *_Request._fields, "itl_p50_ms"))

@@ -76,6 +76,8 @@ class Stay:
             request_rate=finished / (self.stop_s - self.start_s),
             output_tok_s=None,
             little_residual=None,
+            loop_lag_p99_ms=None,
+            client_cpu_share=None,
             attainment=None,
             goodput=None,
             slo=slo,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -35,6 +36,7 @@ class Crew:
         session.on_complete = self._report_complete
         self._runner.register_message("pd_setup", self._on_setup)
         self._runner.register_message("pd_phase", self._on_phase)
+        self._runner.register_message("pd_extend", self._on_extend)
         # Concurrent: draining waits for streams, and the receive loop must go on meanwhile.
         self._runner.register_message("pd_drain", self._on_drain, concurrent=True)
 
@@ -47,14 +49,21 @@ class Crew:
         users = len(self._runner.user_greenlets) if phase.kind is PhaseKind.OPEN else msg.data["users"]
         self._session.open_phase(phase, users)
 
+    def _on_extend(self, msg: Any, **_kwargs: Any) -> None:
+        self._session.extend(msg.data["phase"], msg.data["requests"])
+
     def _on_drain(self, msg: Any, **_kwargs: Any) -> None:
         self._session.drain(msg.data["limit_s"])
-        if isinstance(self._runner, WorkerRunner):
-            # Locust's next report may come after the master has stopped listening.
-            self._runner._send_stats()  # noqa: SLF001
+        self._report_records()
         self._runner.send_message("pd_drained", {"drain": msg.data["drain"], "worker": self._runner.client_id})
 
+    def _report_records(self) -> None:
+        """Send what has been recorded now: the master decides by it, or will stop listening."""
+        if isinstance(self._runner, WorkerRunner):
+            self._runner._send_stats()  # noqa: SLF001
+
     def _report_complete(self, phase: str) -> None:
+        self._report_records()
         self._runner.send_message("pd_complete", {"phase": phase, "worker": self._runner.client_id})
 
 
@@ -80,10 +89,13 @@ class Conductor:
         """Processes that run users."""
         return len(self._users_by_worker())
 
-    def run_phase(self, phase: Phase, *, limit_s: float, drain_s: float, stop: Callable[[], bool]) -> bool:
+    def run_phase(
+        self, phase: Phase, *, limit_s: float, drain_s: float, stop: Callable[[], bool], more: Callable[[], int | None]
+    ) -> bool:
         """Hold one phase until every worker has what it asked for, then drain; False if it ended early.
 
-        Waits first until Locust has brought the phase's users up.
+        Waits first until Locust has brought the phase's users up. When the sample is there, `more` may ask
+        for a larger one.
         """
         while sum(self._users_by_worker().values()) != phase.users or self._runner.state != "running":
             if stop():
@@ -97,11 +109,22 @@ class Conductor:
             data = {"phase": share.to_message(), "users": users[worker]}
             self._runner.send_message("pd_phase", data, client_id=worker)
         deadline = time.monotonic() + limit_s
-        while not self._complete >= set(shares) and time.monotonic() < deadline and not stop():
+        complete = False
+        while not complete and time.monotonic() < deadline and not stop():
             gevent.sleep(_POLL_S)
-        complete = self._complete >= set(shares)
+            if self._complete >= set(shares):
+                requests = more()
+                complete = requests is None
+                if requests is not None:
+                    self._extend(replace(phase, requests=requests), users)
         self.drain(drain_s)
         return complete
+
+    def _extend(self, phase: Phase, users: dict[str, int]) -> None:
+        self._complete = set()
+        for worker, share in share_out(phase, users).items():
+            data = {"phase": phase.name, "requests": share.requests}
+            self._runner.send_message("pd_extend", data, client_id=worker)
 
     def open_level(self, phase: Phase) -> None:
         """Say that all users of an open-ended phase are there."""

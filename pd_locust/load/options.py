@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pd_locust.errors import ConfigError
+from pd_locust.judgement import DEFAULT_CONFIDENCE
 from pd_locust.slo import Slo
-from pd_locust.tier import STANDARD_TIERS, Tier, choose_tiers, load_tiers
+from pd_locust.tier import EVERYDAY_TIERS, STANDARD_TIERS, Tier, choose_tiers, load_tiers
 
 if TYPE_CHECKING:
     import argparse
@@ -98,6 +99,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="0.1 makes the simulated service ten times faster")
 
 
+def add_capacity_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the search in pd_capacity.py; `--pd-slo` is the limit and `--pd-tiers` what is searched."""
+    group: Any = parser.add_argument_group("pd_locust search", "the largest concurrency that keeps --pd-slo")
+    group.add_argument("--pd-start", metavar="N", type=int, default=8, help="first level (default 8)")
+    group.add_argument("--pd-max-users", metavar="N", type=int, default=1024,
+                       help="largest level that may be held (default 1024)")
+    group.add_argument("--pd-resolution", metavar="N", type=int, default=1,
+                       help="users between the answer and the level that fails (default 1, or 1 %%)")
+    group.add_argument("--pd-level-max-s", metavar="S", type=float, default=120.0,
+                       help="longest time a level is held; then it is INCONCLUSIVE")
+    group.add_argument("--pd-confidence", metavar="C", type=float, default=DEFAULT_CONFIDENCE,
+                       help="of a level's interval (default 0.95)")
+    group.add_argument("--pd-resume", metavar="PREFIX", help="go on from the levels in PREFIX_requests.csv")
+
+
 def add_benchmark_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the protocol in pd_benchmark.py; `--users` is the concurrency of its second part."""
     group: Any = parser.add_argument_group("pd_locust protocol", "single stream, exact count, sweep")
@@ -123,6 +139,7 @@ class Settings:
     seed: int | None
     labels: dict[str, str]
     slo: Slo
+    confidence: float
     headroom: float
     headers: dict[str, str]
     extra_body: dict[str, Any]
@@ -131,6 +148,13 @@ class Settings:
     check: bool
     first_token_timeout_s: float
     idle_timeout_s: float
+
+    @property
+    def search_tiers(self) -> list[str]:
+        """Names of the tiers whose capacity is looked for: those chosen, and xlong only if it was."""
+        if self.tiers == STANDARD_TIERS:
+            return [tier.name for tier in EVERYDAY_TIERS]
+        return [tier.name for tier in self.tiers]
 
     def for_requests(self) -> dict[str, Any]:
         """Return what every request of the load is made with."""
@@ -154,6 +178,7 @@ class Settings:
             seed=options.pd_seed,
             labels=dict(_pair(text, "=", "--pd-label", "KEY=VALUE") for text in options.pd_label),
             slo=Slo.parse(options.pd_slo),
+            confidence=_confidence(options),
             headroom=options.pd_headroom / 100,
             headers=dict(header_of(text) for text in options.pd_header),
             extra_body=extra_body_of(options),
@@ -177,6 +202,16 @@ def known_tiers(options: Any) -> tuple[Tier, ...]:
     if options.pd_tiers:
         return choose_tiers(split_names(options.pd_tiers), tuple(known.values()))
     return tuple(known[tier.name] for tier in (own or STANDARD_TIERS))
+
+
+def _confidence(options: Any) -> float:
+    confidence = float(getattr(options, "pd_confidence", DEFAULT_CONFIDENCE))
+    if not 0.5 <= confidence < 1:
+        raise ConfigError(f"--pd-confidence {confidence:g}: expected a probability from 0.5 to below 1, such as 0.95")
+    for name, least in (("pd_start", 1), ("pd_max_users", 1), ("pd_resolution", 1)):
+        if getattr(options, name, least) < least:
+            raise ConfigError(f"--{name.replace('_', '-')} must be at least {least}")
+    return confidence
 
 
 def split_names(text: str) -> list[str]:

@@ -9,7 +9,8 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import locust.runners
@@ -21,17 +22,19 @@ from pd_locust.errors import ConfigError, PdLocustError
 from pd_locust.load import options
 from pd_locust.load.conductor import Conductor, Crew
 from pd_locust.load.events import install_precision, keep_out_of_total
-from pd_locust.load.recorder import Outbox, RecordsFile, RunFile
+from pd_locust.load.recorder import Outbox, RecordsFile, RunFile, recorded_levels
 from pd_locust.load.session import STREAM_PHASE, Session
 from pd_locust.load.setup import prepare
 from pd_locust.load.simulated import SimulatedService
 from pd_locust.load.users import user_class
-from pd_locust.record import COLUMNS, Outcome
+from pd_locust.record import Outcome, RequestRecord
 from pd_locust.tier import EVERYDAY_TIERS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pd_locust.load.shapes import Task
     from pd_locust.phase import Phase
-    from pd_locust.record import RequestRecord
 
 logger = logging.getLogger(__name__)
 
@@ -39,40 +42,31 @@ _REPORT_INTERVAL_S = 1.0
 _RAMP_S = 10
 _EXIT_CONFIG = 2
 _UNKNOWN_E2E_MS = 1000.0
-_LONGEST_SPREAD_S = 10.0
+_LONGEST_SPREAD_S = 30.0
 
 
-class Seen(NamedTuple):
-    """What the conductor and the progress line want to know of a record."""
+def register(events: Any, *, phases: Callable[[Any], None] | None = None) -> None:
+    """Add the options, and take part in every run of this locustfile. Call it once, at its top level.
 
-    tier: str
-    outcome: str
-    ttft_ms: float | None
-    e2e_ms: float | None
-
-
-_SEEN_COLUMNS = tuple(COLUMNS.index(name) for name in Seen._fields)
-
-
-def register(events: Any, *, benchmark: bool = False) -> None:
-    """Add the options, and take part in every run of this locustfile. Call it once, at its top level."""
+    `phases` adds the options of a locustfile whose shape holds phases; without it users stream freely.
+    """
     install_precision()
     # Locust's workers report every 3 s; records are to be on disk within about one.
     locust.runners.WORKER_REPORT_INTERVAL = _REPORT_INTERVAL_S
 
     def add_arguments(parser: Any, **_kwargs: Any) -> None:
         options.add_arguments(parser)
-        if benchmark:
-            options.add_benchmark_arguments(parser)
+        if phases is not None:
+            phases(parser)
 
     def start(environment: Any, **_kwargs: Any) -> None:
         try:
             settings = options.Settings.read(environment.parsed_options)
             keep_out_of_total(environment.stats)
             if isinstance(environment.runner, WorkerRunner):
-                Worker(environment, settings, benchmark=benchmark)
+                Worker(environment, settings, phased=phases is not None)
             else:
-                Plugin(environment, settings, benchmark=benchmark)
+                Plugin(environment, settings, phased=phases is not None)
         except PdLocustError as error:
             print(f"pd_locust: {error}", file=sys.stderr)
             sys.exit(_EXIT_CONFIG)
@@ -101,12 +95,12 @@ def _choose_users(environment: Any, settings: options.Settings) -> None:
 class Worker:
     """pd_locust in a worker process: streams, and sends its records with Locust's reports."""
 
-    def __init__(self, environment: Any, settings: options.Settings, *, benchmark: bool) -> None:
+    def __init__(self, environment: Any, settings: options.Settings, *, phased: bool) -> None:
         outbox = Outbox()
         environment.pd_session = Session(environment, outbox.put)
         environment.stop_timeout = 0
         Crew(environment, environment.pd_session)
-        if not benchmark:
+        if not phased:
             _choose_users(environment, settings)
 
         def add_records(client_id: str, data: dict[str, Any]) -> None:
@@ -119,19 +113,22 @@ class Worker:
 class Plugin:
     """pd_locust on the master or in the only process: prepares, conducts, records, reports."""
 
-    def __init__(self, environment: Any, settings: options.Settings, *, benchmark: bool) -> None:
+    def __init__(self, environment: Any, settings: options.Settings, *, phased: bool) -> None:
         self.environment = environment
         self.settings = settings
         self.refused = False
-        self.on_record: Callable[[Seen], None] | None = None
+        self._on_record: Callable[[RequestRecord], None] | None = None
+        self._latencies = Latencies()
         self._options = environment.parsed_options
-        self._benchmark = benchmark
-        self._runs = 0
-        self._e2e_ms: dict[str, float] = {}
+        self._phased = phased
+        self._resumed = self._levels_to_resume()
+        self._runs = max((row.run for rows in self._resumed.values() for row in rows), default=0)
         self._scratch = contextlib.ExitStack()
         prefix = self._options.csv_prefix or f"{self._scratch.enter_context(tempfile.TemporaryDirectory())}/run"
         self._prefix = prefix
         self._records = RecordsFile(prefix)
+        for rows in self._resumed.values():
+            self._records.write(row.to_row() for row in rows)
         self._run_file = RunFile(prefix, locustfile=str(environment.locustfile))
         self._simulated = self._find_target()
         self._take_over_locust_options()
@@ -140,9 +137,13 @@ class Plugin:
         if not isinstance(environment.runner, MasterRunner):
             Crew(environment, environment.pd_session)
         self.conductor = Conductor(environment)
-        if not benchmark:
+        if not phased:
             _choose_users(environment, settings)
         self._listen()
+
+    def _levels_to_resume(self) -> dict[Phase, list[RequestRecord]]:
+        prefix = getattr(self._options, "pd_resume", None)
+        return recorded_levels(prefix) if prefix else {}
 
     def _find_target(self) -> SimulatedService | None:
         environment = self.environment
@@ -200,23 +201,24 @@ class Plugin:
                 run=self._runs,
             )
         except ConfigError as error:
-            self._refuse(error)
+            self.refuse(error)
             return
         workers = self.conductor.workers
         self._run_file.begin(
             self._setup, self.settings, vars(chosen), simulated=simulated, workers=workers
         )
         self.conductor.set_up(self._setup)
-        if not self._benchmark:
+        if not self._phased:
             self.conductor.open_level(STREAM_PHASE)
 
     def _tiers(self) -> list[Any]:
-        if self._benchmark:
+        if self._phased:
             return list(self.settings.tiers)
         wanted = {getattr(user, "tier", None) for user in self.environment.user_classes}
         return [tier for tier in self.settings.tiers if tier.name in wanted]
 
-    def _refuse(self, error: ConfigError) -> None:
+    def refuse(self, error: ConfigError) -> None:
+        """Say why the run cannot go on, and end it."""
         self.refused = True
         print(f"pd_locust: {error}", file=sys.stderr)
         self.environment.process_exit_code = _EXIT_CONFIG
@@ -226,7 +228,7 @@ class Plugin:
             gevent.spawn(self.environment.runner.stop)
 
     def _on_spawning_complete(self, user_count: int, **_kwargs: Any) -> None:
-        if not self._benchmark and not self.refused:
+        if not self._phased and not self.refused:
             self.conductor.open_level(replace(STREAM_PHASE, users=user_count))
 
     def _on_test_stopping(self, **_kwargs: Any) -> None:
@@ -261,28 +263,78 @@ class Plugin:
         del client_id
         rows = data.pop("pd_records", ())
         self._records.write(rows)
-        for row in rows:
-            self._note(row)
+        if self._on_record is not None:
+            for row in rows:
+                self._on_record(RequestRecord.from_row(row))
 
     def _on_worker_connect(self, client_id: str, **_kwargs: Any) -> None:
         if self._setup is not None and self.environment.runner.state in {"spawning", "running"}:
             self.conductor.set_up(self._setup, client_id)
 
     def _take(self, record: RequestRecord) -> None:
-        row = record.to_row()
-        self._records.write([row])
-        self._note(row)
+        self._records.write([record.to_row()])
+        if self._on_record is not None:
+            self._on_record(record)
 
-    def _note(self, row: list[Any]) -> None:
-        seen = Seen(*(row[index] for index in _SEEN_COLUMNS))
-        if seen.outcome == Outcome.SUCCESS and seen.e2e_ms is not None:
-            self._e2e_ms[seen.tier] = seen.e2e_ms
-        if self.on_record is not None:
-            self.on_record(seen)
+    def hold(self, task: Task, stop: Callable[[], bool]) -> Sequence[RequestRecord] | None:
+        """Hold a task's phase and return its records; None when the run is over before it is complete."""
+        rows: list[RequestRecord] = []
 
-    def spread(self, phase: Phase) -> Phase:
-        """Let a phase's users start over one E2E latency of their tier, as it was seen last."""
+        def take(record: RequestRecord) -> None:
+            rows.append(record)
+            task.line.take(record)
+
+        def more() -> int | None:
+            wanted = task.more(rows)
+            if wanted is not None:
+                task.line.extend(wanted)
+            return wanted
+
+        def over() -> bool:
+            return self.refused or stop()
+
+        self._on_record = take
+        complete = self.conductor.run_phase(
+            self._spread(task.phase), limit_s=task.limit_s, drain_s=self._options.pd_drain, stop=over, more=more
+        )
+        self._on_record = None
+        task.line.close(complete=complete)
+        self._latencies.note(task.phase, rows)
+        return None if over() else rows
+
+    def _spread(self, phase: Phase) -> Phase:
+        """Let a phase's users start over one E2E latency of their tier at this level, as far as it is known."""
         if phase.users is None or phase.users < 2:
             return phase
-        e2e_ms = self._e2e_ms.get(phase.tier or "", _UNKNOWN_E2E_MS)
-        return replace(phase, spread_s=min(e2e_ms / 1e3, _LONGEST_SPREAD_S))
+        return replace(phase, spread_s=min(self._latencies.expect_ms(phase) / 1e3, _LONGEST_SPREAD_S))
+
+    def resumed_levels(self, tier: str) -> list[tuple[int, Sequence[RequestRecord]]]:
+        """Levels of this tier in the records of `--pd-resume`, in the order in which they were held."""
+        return [
+            (phase.users, rows)
+            for phase, rows in self._resumed.items()
+            if phase.tier == tier and phase.users is not None
+        ]
+
+
+class Latencies:
+    """E2E latency by tier and level, to spread the users of the next level over about one of them."""
+
+    def __init__(self) -> None:
+        self._by_tier: dict[str, dict[int, float]] = {}
+
+    def note(self, phase: Phase, rows: Sequence[RequestRecord]) -> None:
+        """Remember what a phase has shown."""
+        e2e_ms = [row.e2e_ms for row in rows if row.outcome is Outcome.SUCCESS and row.e2e_ms is not None]
+        if e2e_ms and phase.tier and phase.users:
+            self._by_tier.setdefault(phase.tier, {})[phase.users] = fmean(e2e_ms)
+
+    def expect_ms(self, phase: Phase) -> float:
+        """Return the latency of the nearest level held so far, grown with the users; a second when there is none."""
+        known = self._by_tier.get(phase.tier or "", {})
+        users = phase.users or 1
+        if not known:
+            return _UNKNOWN_E2E_MS
+        nearest = min(known, key=lambda level: abs(level - users))
+        # Half way between a latency that does not depend on users and one that is proportional to them.
+        return known[nearest] * (1 + max(0.0, users / nearest - 1) / 2) if nearest > 1 else known[nearest]

@@ -12,14 +12,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from pd_locust.record import COLUMNS, RECORD_VERSION
+from pd_locust.errors import ConfigError
+from pd_locust.phase import Phase, PhaseKind
+from pd_locust.record import COLUMNS, RECORD_VERSION, RequestRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pd_locust.load.options import Settings
     from pd_locust.load.setup import LoadSetup
-    from pd_locust.record import RequestRecord
 
 # Version of PREFIX_run.json.
 #   1  first version
@@ -64,6 +65,32 @@ class Outbox:
         """Return what has come since the last call."""
         rows, self._rows = self._rows, []
         return rows
+
+
+def recorded_levels(prefix: str) -> dict[Phase, list[RequestRecord]]:
+    """Read the levels of a sweep or search back from PREFIX_requests.csv, in the order in which they were held.
+
+    A last line that was cut is left out, as its process died while it wrote. Raises ConfigError for a file
+    that is missing or is not such a file.
+    """
+    path = Path(f"{prefix}_requests.csv")
+    levels: dict[Phase, list[RequestRecord]] = {}
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = csv.reader(file)
+            if tuple(next(lines, ())) != COLUMNS:
+                raise ConfigError(f"--pd-resume: {path} is not a records file of this version")
+            for row in lines:
+                if len(row) == len(COLUMNS):
+                    record = RequestRecord.from_row(row)
+                    if record.phase.startswith("sweep/"):
+                        phase = Phase(record.phase, PhaseKind.LEVEL, record.users, record.tier)
+                        levels.setdefault(phase, []).append(record)
+    except OSError as error:
+        raise ConfigError(f"--pd-resume: {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"--pd-resume: {path}, line {lines.line_num}: {error}") from None
+    return levels
 
 
 class RunFile:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gevent
 from gevent.event import Event
 
+from pd_locust.load.health import ClientHealth
 from pd_locust.phase import Phase, PhaseKind, PhaseProgress
 from pd_locust.prompt import prefixes
 from pd_locust.record import Circumstances, Part, RequestRecord
@@ -41,6 +42,7 @@ class Session:
         self.environment = environment
         self.setup: LoadSetup | None = None
         self.in_flight = 0
+        self.health = ClientHealth()
         self.on_complete: Callable[[str], None] = lambda _phase: None
         self._on_record = on_record
         self._gate = Event()
@@ -170,16 +172,18 @@ class Session:
         """Wall-clock microseconds that move with the monotonic clock."""
         return (self._epoch_ns + time.perf_counter_ns()) // 1000
 
-    def answered(self, ticket: Ticket) -> None:
-        """Note that a request has its first token, or has failed before one."""
-        ticket.progress.answered(ticket.part)
-        self._announce()
+    def extend(self, phase: str, requests: int) -> None:
+        """Ask for a larger sample of the phase that is running."""
+        if self._progress.phase.name == phase:
+            self._progress.extend(requests)
+            self._announced = False
+            self._announce()
 
     def end(self, user: StreamUser, ticket: Ticket, record: RequestRecord) -> None:
         """Note that a request is over and hand its record on."""
         self.in_flight -= 1
         self._streaming.discard(user)
-        ticket.progress.end(user)
+        ticket.progress.end(user, ticket.part)
         self._on_record(record)
         self._announce()
 

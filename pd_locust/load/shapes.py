@@ -1,37 +1,53 @@
-"""The benchmark's protocol as a Locust shape: it only obeys the list of phases."""
+"""Locust shapes that hold one phase after another; which ones, a script says."""
 
 from __future__ import annotations
 
-import sys
 import time
-from collections import defaultdict
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from locust import LoadTestShape
 
 from pd_locust.errors import ConfigError
+from pd_locust.judgement import sample_sizes
 from pd_locust.load.options import read_levels, split_names
-from pd_locust.phase import Phase, PhaseKind, benchmark_phases
-from pd_locust.record import Outcome
+from pd_locust.load.progress import PhaseLine, SearchLine, conclude
+from pd_locust.phase import Phase, PhaseKind, benchmark_phases, level_phase
+from pd_locust.plateau import Plateau
+from pd_locust.search import CapacitySearch, Held, Hold
 from pd_locust.tier import choose_tiers
-from pd_locust.units import format_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pd_locust.load.plugin import Plugin, Seen
+    from pd_locust.load.plugin import Plugin
+    from pd_locust.record import RequestRecord
 
 _DEFAULT_CONCURRENCY = 64
 _COUNT_LIMIT_S = 3600.0
 _SPAWN_RATE = 100.0
 
 
-class BenchmarkShape(LoadTestShape):  # type: ignore[misc]
-    """Runs one phase after another; the users of the next one are asked for when the last has drained.
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One phase to hold, and the line that is shown meanwhile.
 
-    Locust calls `tick` once a second and starts the users that it returns; a phase is held inside of
-    `tick`, so that it ends when it is complete and not at the next full second. `--users` is the
-    concurrency of the exact-count part, `--run-time` ends the run early.
+    `more` says, from what has been recorded, how large a sample is wanted still, or None when it is enough.
+    """
+
+    phase: Phase
+    line: PhaseLine
+    limit_s: float
+    more: Callable[[Sequence[RequestRecord]], int | None] = lambda _rows: None
+
+
+Script = Generator[Task, "Sequence[RequestRecord]", None]
+
+
+class PhasedShape(LoadTestShape):  # type: ignore[misc]
+    """Asks Locust for a phase's users, holds the phase, and goes on with what the script says to its records.
+
+    Locust calls `tick` once a second and starts the users that it returns; a phase is held inside of `tick`,
+    so that it ends when it is complete and not at the next full second. `--run-time` ends the run early.
     """
 
     abstract = True
@@ -39,61 +55,104 @@ class BenchmarkShape(LoadTestShape):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self._phases: list[Phase] | None = None
-        self._position = 0
-        self._begun_s = 0.0
+        self._script: Script | None = None
+        self._task: Task | None = None
+        self._until_s = float("inf")
+
+    def script(self, plugin: Plugin, options: Any) -> Script:
+        """Yield tasks; each is answered with the records of its phase."""
+        raise NotImplementedError
 
     def reset_time(self) -> None:
-        """Start over. Locust calls this again after the first tick, when the phases are already known."""
+        """Keep the script: on a master Locust calls this a second time, after the first tick."""
         super().reset_time()
-        if self._position <= 1:
-            return
-        self._phases = None
-        self._position = 0
 
     def tick(self) -> tuple[int, float] | None:
         """Hold the phase whose users are there, then name the users of the next one; None ends the run."""
         plugin: Plugin = self.runner.environment.pd_plugin
-        if self._phases is None:
-            self._phases = plan(plugin.settings, self.runner.environment.parsed_options)
-            self._position = 0
-            self._begun_s = time.monotonic()
-        elif self._position and not self._hold(plugin, self._phases):
+        options = self.runner.environment.parsed_options
+        try:
+            if self._script is None:
+                self._script = self.script(plugin, options)
+                self._until_s = time.monotonic() + options.run_time if options.run_time else float("inf")
+                self._task = next(self._script)
+            elif self._task is not None:
+                rows = plugin.hold(self._task, stop=lambda: time.monotonic() > self._until_s)
+                self._task = None if rows is None else self._script.send(rows)
+        except StopIteration:
+            self._task = None
+        except ConfigError as error:
+            plugin.refuse(error)
+            self._task = None
+        if self._task is None:
+            self._script = None
             return None
-        if self._position >= len(self._phases):
-            self._phases = None
-            return None
-        phase = self._phases[self._position]
-        self._position += 1
         # As fast as Locust likes it: users wait at the gate, and the phase spreads their first requests itself.
-        return phase.users or 1, _SPAWN_RATE
+        return self._task.phase.users or 1, _SPAWN_RATE
 
-    def _hold(self, plugin: Plugin, phases: Sequence[Phase]) -> bool:
-        if plugin.refused:
-            return False
-        options: Any = self.runner.environment.parsed_options
-        run_time_s = options.run_time
-        until_s = self._begun_s + run_time_s if run_time_s else float("inf")
-        phase = phases[self._position - 1]
-        limit_s = options.pd_level_max_s if phase.kind is PhaseKind.LEVEL else _COUNT_LIMIT_S
-        progress = PhaseReport(phase, self._position, len(phases))
-        plugin.on_record = progress.take
-        phase = plugin.spread(phase)
-        complete = plugin.conductor.run_phase(
-            phase,
-            limit_s=limit_s,
-            drain_s=options.pd_drain,
-            stop=lambda: plugin.refused or time.monotonic() > until_s,
+
+class BenchmarkShape(PhasedShape):
+    """The protocol: single stream per tier, an exact count at a concurrency (`--users`), a sweep per tier."""
+
+    abstract = True
+
+    def script(self, plugin: Plugin, options: Any) -> Script:
+        """Hold the phases in order, whatever they find."""
+        phases = protocol(plugin.settings, options)
+        for position, phase in enumerate(phases, 1):
+            limit_s = options.pd_level_max_s if phase.kind is PhaseKind.LEVEL else _COUNT_LIMIT_S
+            yield Task(phase, PhaseLine(f"[{position:2}/{len(phases)}] {phase.name}", phase), limit_s)
+
+
+class CapacityShape(PhasedShape):
+    """Searches, tier by tier, for the largest concurrency that keeps the limit. It only obeys CapacitySearch."""
+
+    abstract = True
+
+    def script(self, plugin: Plugin, options: Any) -> Script:
+        """Search every tier; levels already in the records of a resumed run are not held again."""
+        search = CapacitySearch(options.pd_start, options.pd_max_users, options.pd_resolution)
+        for tier in plugin.settings.search_tiers:
+            levels = [self._judge(plugin, tier, users, rows) for users, rows in plugin.resumed_levels(tier)]
+            held = [_held(level) for level in levels]
+            while isinstance(step := search.next(held), Hold):
+                phase = level_phase(tier, step.users, sum(level.users == step.users for level in held))
+                line = SearchLine(phase, search.most_left(held))
+                rows = yield Task(phase, line, options.pd_level_max_s, self._unclear(plugin, tier, step.users))
+                level = self._judge(plugin, tier, step.users, rows)
+                held.append(_held(level))
+                line.judged(level, search.bracket(held))
+            conclude(tier, step)
+
+    def _unclear(self, plugin: Plugin, tier: str, users: int) -> Callable[[Sequence[RequestRecord]], int | None]:
+        """Ask for the next larger sample as long as the verdict is open."""
+        sizes = iter(sample_sizes(users)[1:])
+
+        def more(rows: Sequence[RequestRecord]) -> int | None:
+            judgement = self._judge(plugin, tier, users, rows).judgement
+            return None if judgement.is_clear else next(sizes, None)
+
+        return more
+
+    def _judge(self, plugin: Plugin, tier: str, users: int, rows: Sequence[RequestRecord]) -> Plateau:
+        settings = plugin.settings
+        return Plateau.of(
+            rows, phase="", tier=tier, users=users, slo=settings.slo, confidence=settings.confidence
         )
-        progress.close(complete=complete)
-        plugin.on_record = None
-        return time.monotonic() <= until_s and not plugin.refused
 
 
-def plan(settings: Any, options: Any) -> list[Phase]:
-    """Return the phases that the options ask for; ConfigError if there are none."""
+def _held(level: Plateau) -> Held:
+    limit, finding = level.slo.primary, level.judgement.primary
+    load = None
+    if limit is not None and finding is not None and finding.observed is not None:
+        load = finding.observed / limit.request.limit_ms
+    return Held(level.users or 0, level.verdict, load)
+
+
+def protocol(settings: Any, options: Any) -> list[Phase]:
+    """Return the benchmark's phases that the options ask for; ConfigError if there are none."""
     names = [tier.name for tier in settings.tiers]
-    sweep = split_names(options.pd_sweep_tiers) if options.pd_sweep_tiers else [name for name in names if name != "xlong"]
+    sweep = split_names(options.pd_sweep_tiers) if options.pd_sweep_tiers else settings.search_tiers
     choose_tiers(sweep or names, settings.tiers)
     count_tier = options.pd_concurrency_tier if options.pd_concurrency_tier in names else names[0]
     phases = benchmark_phases(
@@ -109,38 +168,3 @@ def plan(settings: Any, options: Any) -> list[Phase]:
     if not phases:
         raise ConfigError("nothing to do: --pd-single-requests, --pd-requests and --pd-levels are all empty")
     return phases
-
-
-class PhaseReport:
-    """One line a phase, as it goes: what is held, how far it is, and what it found."""
-
-    def __init__(self, phase: Phase, position: int, total: int) -> None:
-        self._head = f"[{position:2}/{total}] {phase.name:<22}"
-        self._finished: defaultdict[str, int] = defaultdict(int)
-        self._ttft_sum_ms = 0.0
-        self._ttft_count = 0
-        self._shown_s = 0.0
-        self._live = sys.stderr.isatty()
-
-    def take(self, seen: Seen) -> None:
-        """Note a finished request; on a terminal the line is renewed about once a second."""
-        self._finished[seen.outcome] += 1
-        if seen.ttft_ms is not None and seen.outcome == Outcome.SUCCESS:
-            self._ttft_sum_ms += seen.ttft_ms
-            self._ttft_count += 1
-        now_s = time.monotonic()
-        if self._live and now_s - self._shown_s > 1:
-            self._shown_s = now_s
-            self._print("\r", end="")
-
-    def close(self, *, complete: bool) -> None:
-        """Print the phase's last line."""
-        self._print("\r" if self._live else "", end="\n", note="" if complete else "  ended early")
-
-    def _print(self, start: str, *, end: str, note: str = "") -> None:
-        mean_ms = self._ttft_sum_ms / self._ttft_count if self._ttft_count else None
-        failed = self._finished[Outcome.FAILURE]
-        text = f"{self._head} {sum(self._finished.values()):>5} requests  TTFT mean {format_ms(mean_ms):>8} ms"
-        if failed:
-            text += f"  {failed} failed"
-        print(f"{start}{text}{note}", end=end, file=sys.stderr, flush=True)

@@ -18,7 +18,7 @@ from pd_locust.wire.measure import failure_of
 from pd_locust.wire.transport import Connection
 
 if TYPE_CHECKING:
-    from pd_locust.load.session import Session, Ticket
+    from pd_locust.load.session import Session
 
 _numbers = count(1)
 
@@ -72,18 +72,16 @@ class StreamUser(User):  # type: ignore[misc]
         failure = None if kept else self._connect()
         connect_ms, self._connect_ms = self._connect_ms, None
         seen = self.session.begin(self, tier, ticket, connect_ms)
-        answered = _Once(self.session, ticket)
         timing: StreamTiming | None = None
         try:
             if failure is None:
-                seen, timing = self._exchange(seen, body, answered, kept=kept)
+                seen, timing = self._exchange(seen, body, kept=kept)
             else:
                 timing = _never_sent(failure)
         finally:
             # Also when Locust kills this greenlet: a request that was sent is recorded, as cut.
             cut = timing is None or (self.session.cutting and timing.failure is not None)
-            record = RequestRecord.from_timing(seen, timing or StreamTiming(0), cut=cut)
-            answered()
+            record = self._record(seen, timing, cut=cut)
             self.session.end(self, ticket, record)
         events.fire(self.environment, record)
         if record.outcome is Outcome.SUCCESS:
@@ -91,15 +89,22 @@ class StreamUser(User):  # type: ignore[misc]
         elif record.outcome is Outcome.FAILURE:
             gevent.sleep(self._backoff.next_s(timing.retry_after_s))
 
-    def _exchange(
-        self, seen: Circumstances, body: bytes, answered: _Once, *, kept: bool
-    ) -> tuple[Circumstances, StreamTiming]:
+    def _record(self, seen: Circumstances, timing: StreamTiming | None, *, cut: bool) -> RequestRecord:
+        health = self.session.health
+        lag_ms = None
+        if timing is not None and timing.text_ns:
+            lag_ms = health.loop_lag_ms(timing.sent_ns, timing.text_ns[0])
+        return RequestRecord.from_timing(
+            seen, timing or StreamTiming(0), cut=cut, loop_lag_ms=lag_ms, client_cpu_share=health.cpu_share
+        )
+
+    def _exchange(self, seen: Circumstances, body: bytes, *, kept: bool) -> tuple[Circumstances, StreamTiming]:
         """Send and read. A kept connection that the server had closed meanwhile is replaced once."""
         while True:
             sent_ns = time.perf_counter_ns()
             try:
                 self.connection.send(seen.request_id, body)
-                return seen, self.connection.receive(sent_ns, answered)
+                return seen, self.connection.receive(sent_ns)
             except OSError as error:
                 self.connection.close()
                 if not kept or not isinstance(error, ConnectionError) or self.session.cutting:
@@ -128,20 +133,6 @@ def user_class(tier: str) -> type[StreamUser]:
 def _never_sent(failure: Failure) -> StreamTiming:
     now_ns = time.perf_counter_ns()
     return StreamTiming(now_ns, end_ns=now_ns, failure=failure)
-
-
-class _Once:
-    """Counts a request as answered at its first token, or at its end if that never came; once."""
-
-    def __init__(self, session: Session, ticket: Ticket) -> None:
-        self._session = session
-        self._ticket = ticket
-        self._due = True
-
-    def __call__(self) -> None:
-        if self._due:
-            self._due = False
-            self._session.answered(self._ticket)
 
 
 class Backoff:

@@ -107,7 +107,7 @@ class Connection:
     def receive(
         self,
         sent_ns: int,
-        on_first_text: Callable[[], None],
+        on_first_text: Callable[[], None] = lambda: None,
         *,
         answer: Callable[..., http.client.HTTPResponse] = http.client.HTTPResponse,
     ) -> StreamTiming:
@@ -211,7 +211,8 @@ def _refusal(response: http.client.HTTPResponse, now: Callable[[], int], sent_ns
 
 
 def _can_be_kept(response: http.client.HTTPResponse) -> bool:
-    return response.isclosed() and not response.will_close
+    # After 1xx the real answer is still to come, and would be taken for that of the next request.
+    return response.isclosed() and not response.will_close and response.status >= 200
 
 
 def body_chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
 import time
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     import ssl
@@ -50,7 +51,7 @@ class ScriptedServer:
     requests: list[Request] = field(default_factory=list)
     accepted: int = 0
 
-    def __enter__(self) -> ScriptedServer:
+    def __enter__(self) -> Self:
         host = "::1" if self.family == socket.AF_INET6 else "127.0.0.1"
         self._listener = socket.create_server((host, 0), family=self.family)
         self._sockets: list[socket.socket] = []
@@ -63,10 +64,8 @@ class ScriptedServer:
 
     def __exit__(self, *_: object) -> None:
         for sock in (self._listener, *self._sockets):
-            try:
+            with contextlib.suppress(OSError):  # its script may be through
                 sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # its script is through
             sock.close()
         self._thread.join(5)
         assert not self._thread.is_alive()

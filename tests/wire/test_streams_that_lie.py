@@ -66,9 +66,12 @@ def test_several_tokens_in_the_only_chunk_have_no_tpot_either():
 
 def test_reasoning_stops_the_ttft_clock_and_the_answer_the_ttfo_clock():
     record = read(
-        (5, role()), (100, chunk({"reasoning_content": "Hm"})), (110, chunk({"reasoning_content": "."})),
-        (400, text("Hi", "stop")), (401, usage(3) + DONE),
-    )  # fmt: skip
+        (5, role()),
+        (100, chunk({"reasoning_content": "Hm"})),
+        (110, chunk({"reasoning_content": "."})),
+        (400, text("Hi", "stop")),
+        (401, usage(3) + DONE),
+    )
     assert (record.ttft_ms, record.ttfo_ms, record.text_chunks) == (100.0, 400.0, 3)
 
 
@@ -93,9 +96,11 @@ def test_tool_call_arguments_are_tokens_and_the_name_alone_is_not():
         return chunk({"tool_calls": [{"index": 0, "function": function}]})
 
     record = read(
-        (50, call(name="weather", arguments="")), (100, call(arguments='{"city"')), (120, call(arguments=': "Ulm"}')),
+        (50, call(name="weather", arguments="")),
+        (100, call(arguments='{"city"')),
+        (120, call(arguments=': "Ulm"}')),
         (121, chunk({}, "tool_calls") + usage(12) + DONE),
-    )  # fmt: skip
+    )
     assert (record.outcome, record.ttft_ms, record.ttfo_ms, record.text_chunks) == ("success", 100.0, None, 2)
     assert record.finish_reason == "tool_calls"
 
@@ -429,11 +434,21 @@ def test_json_labelled_text_event_stream_is_not_a_stream():
 @pytest.mark.parametrize(
     ("status", "category"),
     [
-        (400, "rejected"), (401, "auth"), (403, "auth"), (404, "not_found"), (405, "not_found"),
-        (408, "server_timeout"), (413, "rejected"), (422, "rejected"), (429, "rate_limited"),
-        (500, "server_error"), (502, "server_error"), (503, "server_error"), (504, "server_error"),
+        (400, "rejected"),
+        (401, "auth"),
+        (403, "auth"),
+        (404, "not_found"),
+        (405, "not_found"),
+        (408, "server_timeout"),
+        (413, "rejected"),
+        (422, "rejected"),
+        (429, "rate_limited"),
+        (500, "server_error"),
+        (502, "server_error"),
+        (503, "server_error"),
+        (504, "server_error"),
     ],
-)  # fmt: skip
+)
 def test_a_status_has_its_own_category_and_shows_the_words_of_the_server(status, category):
     body = b'{"error": {"message": "the words"}}'
     verdict = replay(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))

@@ -311,6 +311,7 @@ def test_an_answer_that_had_begun_is_a_failure_and_not_to_be_tried_again():
         (sized(ANSWER)[:-5],),
         (CHUNKED, framed(ANSWER)),
         (CHUNKED, framed(START), b"what?\r\n", HOLD),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n", WHOLE),
     ],
     ids=[
         "close-delimited",
@@ -319,6 +320,7 @@ def test_an_answer_that_had_begun_is_a_failure_and_not_to_be_tried_again():
         "cut in the body",
         "no last chunk",
         "broken framing",
+        "early hints",
     ],
 )
 def test_a_connection_that_cannot_be_trusted_is_not_kept(script):

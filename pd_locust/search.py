@@ -1,0 +1,215 @@
+"""CapacitySearch: which concurrency to hold next. Knows no Locust, no clock and no randomness.
+
+    search = CapacitySearch(start=8, max_users=1024)
+    search.next([])                                    -> Hold(8)
+    search.next([Held(8, PASS), ..., Held(48, FAIL)])  -> Hold(47) | Found(...) | GaveUp(...)
+
+Everything follows from the levels held so far, so a search can be resumed from records, and what the live run
+decided can be checked afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pd_locust.slo import Verdict
+
+_MISSES_ALLOWED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One level that was held. `load` is the limited statistic / its limit: 1 at the limit, None if unknown."""
+
+    users: int
+    verdict: Verdict
+    load: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Hold this many users next. `why` is for the progress line."""
+
+    users: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """The answer lies here: `low` passed, `high` did not pass. None: no such level."""
+
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Done. `confirmed` says that both ends of the bracket were held twice and said the same."""
+
+    bracket: Bracket
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """No answer that could be defended; `why` says what stood in the way."""
+
+    bracket: Bracket
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CapacitySearch:
+    """Double until a level does not pass, close in on the edge, confirm both of its sides.
+
+    A level that is INCONCLUSIVE, or whose two holds disagree, counts as not passed: it can lower the answer,
+    never raise it. Between two levels the limited statistic is interpolated, which on the almost straight
+    curves of real services lands beside the edge at once. Guesses may miss twice (do less than doubling or
+    halving would have done); then it is doubling and halving alone, so the number of levels is at most
+    2 log2(max_users) + 4.
+
+    The bracket is closed at `resolution` users, or at 1 % of the level where that is more.
+    """
+
+    start: int = 8
+    max_users: int = 1024
+    resolution: int = 1
+
+    @property
+    def most_levels(self) -> int:
+        """Levels after which the search ends with what it has."""
+        return math.floor(2 * math.log2(max(2, self.max_users))) + 4
+
+    def next(self, held: Sequence[Held]) -> Hold | Found | GaveUp:
+        """Say what to hold after these levels, which are in the order in which they were held."""
+        if not held:
+            return Hold(min(self.start, self.max_users), "first level")
+        bracket = self.bracket(held)
+        step = self._widen(held, bracket) or self._narrow(held, bracket) or self._confirm(held, bracket)
+        if step is None:
+            return self._conclude(held, bracket, confirmed=True)
+        if len(held) >= self.most_levels:
+            return self._conclude(held, bracket, confirmed=False)
+        return step
+
+    def bracket(self, held: Sequence[Held]) -> Bracket:
+        """Largest level that passed below the smallest that did not, by all holds of each level together."""
+        verdicts = settled(held)
+        not_passed = [users for users, verdict in verdicts.items() if verdict is not Verdict.PASS]
+        high = min(not_passed, default=None)
+        low = max(
+            (
+                users
+                for users, verdict in verdicts.items()
+                if verdict is Verdict.PASS and (high is None or users < high)
+            ),
+            default=None,
+        )
+        return Bracket(low, high)
+
+    def most_left(self, held: Sequence[Held]) -> int:
+        """Levels still to come at worst; for the progress line."""
+        bracket = self.bracket(held)
+        if bracket.high is None:
+            return max(0, self.most_levels - len(held))
+        gap = bracket.high - (bracket.low or 0)
+        return min(self.most_levels - len(held), math.ceil(math.log2(max(1, gap))) + 2)
+
+    def _widen(self, held: Sequence[Held], bracket: Bracket) -> Hold | None:
+        if bracket.high is None and bracket.low is not None and bracket.low < self.max_users:
+            double = min(2 * bracket.low, self.max_users)
+            guess = _edge_beyond(held, bracket.low)
+            if guess is not None and bracket.low < guess < double and self._may_guess(held):
+                return Hold(guess, "where the line through the last two levels meets the limit")
+            return Hold(double, "double")
+        if bracket.low is None and bracket.high is not None and bracket.high > 1:
+            return Hold(max(1, bracket.high // 2), "half, for nothing has passed yet")
+        return None
+
+    def _narrow(self, held: Sequence[Held], bracket: Bracket) -> Hold | None:
+        low, high = bracket.low, bracket.high
+        if low is None or high is None or high - low <= self._resolution_at(low):
+            return None
+        middle = (low + high) // 2
+        guess = _edge_between(held, low, high)
+        if guess is None or not self._may_guess(held):
+            return Hold(middle, "middle of the bracket")
+        return Hold(guess, "where the line between the bracket's ends meets the limit")
+
+    def _may_guess(self, held: Sequence[Held]) -> bool:
+        """Whether fewer than two levels so far did less than doubling or halving would have done."""
+        brackets = [self.bracket(held[:count]) for count in range(1, len(held) + 1)]
+        misses = sum(not _as_good_as_doubling(*pair) for pair in pairwise(brackets))
+        return misses < _MISSES_ALLOWED
+
+    def _confirm(self, held: Sequence[Held], bracket: Bracket) -> Hold | None:
+        times = [level.users for level in held]
+        if bracket.low is not None and times.count(bracket.low) < 2:
+            return Hold(bracket.low, "once more, to confirm that it passes")
+        if bracket.high is not None and bracket.high <= self.max_users and times.count(bracket.high) < 2:
+            return Hold(bracket.high, "once more, to confirm that it does not pass")
+        return None
+
+    def _conclude(self, held: Sequence[Held], bracket: Bracket, *, confirmed: bool) -> Found | GaveUp:
+        if bracket.low is not None:
+            return Found(bracket, confirmed)
+        verdicts = set(settled(held).values())
+        if verdicts == {Verdict.INCONCLUSIVE}:
+            return GaveUp(bracket, "no level could be judged")
+        return GaveUp(bracket, f"{bracket.high} users do not keep the limit, and nothing smaller was found that does")
+
+    def _resolution_at(self, users: int) -> int:
+        return max(self.resolution, users // 100)
+
+
+def _as_good_as_doubling(before: Bracket, after: Bracket) -> bool:
+    if before.high is None:
+        return after.high is not None or (after.low or 0) >= 2 * (before.low or 0)
+    if before.low is None or after.low is None or after.high is None:
+        return True
+    return after.high - after.low <= (before.high - before.low + 1) // 2
+
+
+def settled(held: Sequence[Held]) -> dict[int, Verdict]:
+    """Verdict of each level by all its holds: unanimous, or INCONCLUSIVE."""
+    verdicts: dict[int, set[Verdict]] = {}
+    for level in held:
+        verdicts.setdefault(level.users, set()).add(level.verdict)
+    return {users: said.pop() if len(said) == 1 else Verdict.INCONCLUSIVE for users, said in verdicts.items()}
+
+
+def not_monotone(held: Sequence[Held]) -> tuple[int, int] | None:
+    """Return a level that did not pass and a larger one that did, if there are such: the truth has a dip."""
+    verdicts = sorted(settled(held).items())
+    for index, (users, verdict) in enumerate(verdicts):
+        larger = [other for other, said in verdicts[index + 1 :] if said is Verdict.PASS]
+        if verdict is Verdict.FAIL and larger:
+            return users, larger[-1]
+    return None
+
+
+def _loads(held: Sequence[Held]) -> dict[int, float]:
+    return {level.users: level.load for level in held if level.load is not None and math.isfinite(level.load)}
+
+
+def _edge_beyond(held: Sequence[Held], low: int) -> int | None:
+    """Extrapolate from the two largest levels up to `low`; None while they say nothing about the limit."""
+    known = sorted((users, load) for users, load in _loads(held).items() if users <= low)
+    if len(known) < 2:
+        return None
+    (first, first_load), (last, last_load) = known[-2:]
+    if last_load <= first_load:
+        return None
+    return math.ceil(last + (1 - last_load) * (last - first) / (last_load - first_load))
+
+
+def _edge_between(held: Sequence[Held], low: int, high: int) -> int | None:
+    """Interpolate between the bracket's ends, strictly inside; None when they do not straddle the limit."""
+    loads = _loads(held)
+    if low not in loads or high not in loads or not loads[low] <= 1 < loads[high]:
+        return None
+    guess = math.floor(low + (1 - loads[low]) * (high - low) / (loads[high] - loads[low]))
+    return min(max(guess, low + 1), high - 1)
