@@ -28,8 +28,8 @@ def row(sent_ms=0.0, e2e_ms=None, *, part="sample", outcome="success", **given_f
     )
 
 
-def plateau(rows, users=2, **options):
-    return Plateau.of(rows, phase="sweep/short/2", tier="short", users=users, **options)
+def plateau(rows, users=2, phase="concurrency/short/2", **options):
+    return Plateau.of(rows, phase=phase, tier="short", users=users, **options)
 
 
 def closed_loop(users, e2e_ms, rounds, **fields):
@@ -233,3 +233,7 @@ def test_a_handful_of_samples_under_load_is_a_doubt():
     assert "few-samples" in codes(plateau(closed_loop(2, 100, 50, ttft_ms=1.0)))  # 98 in the sample
     assert "few-samples" not in codes(plateau(closed_loop(2, 100, 51, ttft_ms=1.0)))  # 100
     assert "few-samples" not in codes(plateau(closed_loop(1, 100, 11, ttft_ms=1.0), users=1))
+
+
+def test_a_level_of_a_sweep_is_doubted_by_its_interval_and_not_by_its_count():
+    assert "few-samples" not in codes(plateau(closed_loop(2, 100, 50, ttft_ms=1.0), phase="sweep/short/2"))

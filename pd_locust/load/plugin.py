@@ -174,6 +174,7 @@ class Plugin:
         listen.test_stopping.add_listener(self._on_test_stopping)
         listen.test_stop.add_listener(self._on_test_stop)
         listen.quitting.add_listener(self._on_quitting)
+        listen.quit.add_listener(self._on_quit)
         listen.worker_report.add_listener(self._on_worker_report)
         listen.worker_connect.add_listener(self._on_worker_connect)
         self._setup: Any = None
@@ -248,12 +249,16 @@ class Plugin:
         self._records.close()
         if self._simulated is not None:
             self._simulated.stop()
+
+    def _on_quit(self, **_kwargs: Any) -> None:
+        """Report, after Locust has printed its own tables, so that ours are what the terminal ends with."""
         if self._runs and not self.refused:
             self._report()
         self._scratch.close()
 
     def _report(self) -> None:
-        # A process of its own: pandas would cost this one half a second in which nothing else runs.
+        # A process of its own: pandas has no place in a process that makes load.
+        sys.stdout.flush()
         command = [sys.executable, "-m", "pd_locust.cli", "report", self._prefix]
         if not self._options.csv_prefix:
             command.append("--no-files")
