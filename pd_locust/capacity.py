@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pd_locust.search import Held, disagreeing, not_monotone, settled
 from pd_locust.slo import DEFAULT_FAILURE_SHARE, Slo, Verdict
 from pd_locust.warnings import Doubt
 
@@ -20,6 +21,8 @@ STATISTICS = ("mean", "p50", "p95", "p99")
 @dataclass(frozen=True, slots=True)
 class CapacityRow:
     """One tier's answer. `best` is None when no level passed, `worst` when none failed.
+
+    A level that was held more than once passed or failed when its holds agree (`search.settled`).
 
     `by_statistic` is the answer that the same levels give when mean, p50, p95 or p99 is limited instead:
     the bound on the mean and the bound on p95 can be far apart.
@@ -49,8 +52,11 @@ def with_headroom(users: int, headroom: float = DEFAULT_HEADROOM) -> int:
 def capacity_row(tier: str, plateaus: Iterable[Plateau], slo: Slo, headroom: float = DEFAULT_HEADROOM) -> CapacityRow:
     """Answer for one tier from the levels that were held, in any order."""
     levels = sorted((plateau for plateau in plateaus if plateau.users), key=lambda plateau: plateau.users or 0)
-    passed = [plateau for plateau in levels if plateau.verdict is Verdict.PASS]
-    failed = [plateau for plateau in levels if plateau.verdict is Verdict.FAIL]
+    verdicts = settled([Held.of(plateau) for plateau in levels])
+    passed, failed = (
+        [plateau for plateau in levels if plateau.verdict is verdict is verdicts[plateau.users or 0]]
+        for verdict in (Verdict.PASS, Verdict.FAIL)
+    )
     best = passed[-1] if passed else None
     worst = failed[0] if failed else None
     return CapacityRow(
@@ -81,38 +87,67 @@ def _largest_within(levels: Sequence[Plateau], slo: Slo, statistic: str) -> int 
 
 
 def _doubts(tier: str, levels: Sequence[Plateau], best: Plateau | None, worst: Plateau | None) -> tuple[Doubt, ...]:
+    held = [Held.of(plateau) for plateau in levels]
+    doubts = [_disagreement(tier, users) for users in disagreeing(held)]
     if best is None or best.users is None:
-        return ()
-    if worst is None:
-        return (
-            Doubt(
-                "no-upper-bound",
-                tier,
-                f"every level up to {best.users} users kept the limit",
-                "the levels end below the capacity",
-                "higher levels (--pd-levels), or the capacity search",
-            ),
-        )
-    if worst.users is not None and worst.users < best.users:
-        return (
-            Doubt(
-                "not-monotone",
-                tier,
-                f"{worst.users} users missed the limit but {best.users} kept it",
-                "noise near the limit, or a disturbance while the smaller level was held",
-                "hold the levels around it again and longer",
-            ),
-        )
-    gap = [plateau.users for plateau in levels if plateau.users and best.users < plateau.users]
-    nearest = min(gap, default=None)
-    if nearest is not None and nearest > best.users * 1.25:
-        return (
-            Doubt(
-                "coarse-bracket",
-                tier,
-                f"the capacity lies between {best.users} and {nearest} users",
-                "levels are far apart",
-                f"levels between {best.users} and {nearest} (--pd-levels), or the capacity search",
-            ),
-        )
-    return ()
+        return tuple(doubts)
+    larger = [level.users for level in held if level.users > best.users]
+    if dip := not_monotone(held):
+        return (*doubts, _dip(tier, *dip))
+    if not larger:
+        doubts.append(_no_upper_bound(tier, best.users))
+    elif worst is None:
+        doubts.append(_unclear_edge(tier, best.users, min(larger)))
+    if larger and min(larger) > best.users * 1.25:
+        doubts.append(_coarse_bracket(tier, best.users, min(larger)))
+    return tuple(doubts)
+
+
+def _disagreement(tier: str, users: int) -> Doubt:
+    return Doubt(
+        "disagreement",
+        tier,
+        f"{users} users kept the limit once and missed it once",
+        "the service drifts, or something else used it or this machine meanwhile",
+        "hold the level again when both are quiet",
+    )
+
+
+def _dip(tier: str, missed: int, kept: int) -> Doubt:
+    return Doubt(
+        "not-monotone",
+        tier,
+        f"{missed} users missed the limit but {kept} kept it",
+        "noise near the limit, or a disturbance while the smaller level was held",
+        "hold the levels around it again and longer",
+    )
+
+
+def _no_upper_bound(tier: str, users: int) -> Doubt:
+    return Doubt(
+        "no-upper-bound",
+        tier,
+        f"every level up to {users} users kept the limit",
+        "the levels end below the capacity",
+        "higher levels (--pd-levels, --pd-max-users)",
+    )
+
+
+def _unclear_edge(tier: str, users: int, larger: int) -> Doubt:
+    return Doubt(
+        "unclear-edge",
+        tier,
+        f"{larger} users were shown neither to keep nor to miss the limit",
+        "the latency lies on the limit there, or the load generator was late itself",
+        f"plan with {users}, or hold {larger} longer (--pd-level-max-s)",
+    )
+
+
+def _coarse_bracket(tier: str, users: int, larger: int) -> Doubt:
+    return Doubt(
+        "coarse-bracket",
+        tier,
+        f"the capacity lies between {users} and {larger} users",
+        "levels are far apart",
+        f"levels between {users} and {larger} (--pd-levels), or the capacity search",
+    )

@@ -177,7 +177,8 @@ def _report(options: argparse.Namespace) -> int:
     from rich.console import Console  # noqa: PLC0415
 
     from pd_locust.analysis.render import render_terminal, to_markdown  # noqa: PLC0415
-    from pd_locust.analysis.report import build, to_json, write_tables  # noqa: PLC0415
+    from pd_locust.analysis.export import to_json, write_tables  # noqa: PLC0415
+    from pd_locust.analysis.report import build  # noqa: PLC0415
     from pd_locust.analysis.run import prefix_of  # noqa: PLC0415
     from pd_locust.slo import Slo  # noqa: PLC0415
 

@@ -31,7 +31,12 @@ class Endpoint:
         any credentials in it.
         """
         text = base_url.strip()
-        parts = urlsplit(text)
+        if not text.isprintable() or any(character.isspace() for character in text):
+            raise ConfigError(f"base URL {text!r}: white space or a control character inside; was more than the URL pasted?")
+        try:
+            parts = urlsplit(text)
+        except ValueError as error:
+            raise ConfigError(f"base URL {text!r}: {error}") from None
         if parts.username is not None or parts.password is not None:
             raise ConfigError("the base URL must not carry a user or password; give the key with --pd-api-key")
         if parts.query or parts.fragment or text.endswith("?"):
@@ -42,7 +47,9 @@ class Endpoint:
         if parts.scheme not in _DEFAULT_PORT or not parts.hostname:
             raise ConfigError(f"base URL {text!r}: expected http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH]")
         try:
-            port = parts.port or _DEFAULT_PORT[parts.scheme]
+            port = _DEFAULT_PORT[parts.scheme] if parts.port is None else parts.port
+            if port == 0:
+                raise ValueError  # noqa: TRY301 - the same sentence as for a port that is no number
         except ValueError:
             raise ConfigError(f"base URL {text!r}: the port must be a number from 1 to 65535") from None
         path = parts.path.rstrip("/")
@@ -66,7 +73,8 @@ class Endpoint:
     @property
     def base_url(self) -> str:
         """The normal form: what run.json and the reports show."""
-        return f"{self.origin}{self.root}"
+        # Without a version in its path the root would be read back as needing one.
+        return f"{self.origin}{self.root if _VERSION.search(self.root) else self.chat_path}"
 
     @property
     def chat_path(self) -> str:

@@ -125,7 +125,7 @@ def _find(condition: Condition, finished: Sequence[Any], batches: _Batches, alph
         case AttainmentLimit():
             return _find_attainment(condition, finished, batches, alpha)
         case FailureLimit():
-            return _find_failures(condition, finished, batches, alpha)
+            return _find_failures(condition, finished, alpha)
 
 
 def _find_mean(limit: LatencyLimit, finished: Sequence[Any], batches: _Batches, alpha: float) -> Finding:
@@ -168,16 +168,16 @@ def _find_attainment(limit: AttainmentLimit, finished: Sequence[Any], batches: _
     return Finding(limit, observed, 1 - missed[1], 1 - missed[0], _against(*missed, 1 - limit.at_least))
 
 
-def _find_failures(limit: FailureLimit, finished: Sequence[Any], batches: _Batches, alpha: float) -> Finding:
+def _find_failures(limit: FailureLimit, finished: Sequence[Any], alpha: float) -> Finding:
     observed = fmean(map(_failed, finished))
-    interval = _share_interval([list(map(_failed, batch)) for batch in batches], alpha)
-    low, high = interval or (None, None)
+    # Not by batches: failures that came in one burst are failures all the same.
+    low, high = _wilson(observed, len(finished), alpha)
     # A rare failure needs hundreds of requests to be bounded: the share seen decides, unless it is over the
     # limit by so little that chance explains it.
     if observed <= limit.at_most:
         verdict = Verdict.PASS
     else:
-        verdict = Verdict.FAIL if low is None or low > limit.at_most else Verdict.INCONCLUSIVE
+        verdict = Verdict.FAIL if low > limit.at_most else Verdict.INCONCLUSIVE
     return Finding(limit, observed, low, high, verdict)
 
 
@@ -220,12 +220,17 @@ def _share_interval(batches: Sequence[Sequence[bool]], alpha: float) -> tuple[fl
         return None
     count = sum(map(len, filled))
     share = sum(map(sum, filled)) / count
+    low, high = _wilson(share, count, alpha)
+    means = [fmean(batch) for batch in filled]
+    spread = t_quantile(1 - alpha / 2, len(means) - 1) * stdev(means) / math.sqrt(len(means))
+    return max(0.0, min(low, share - spread)), min(1.0, max(high, share + spread))
+
+
+def _wilson(share: float, count: int, alpha: float) -> tuple[float, float]:
     z = NormalDist().inv_cdf(1 - alpha / 2)
     centre = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
-    means = [fmean(batch) for batch in filled]
-    spread = t_quantile(1 - alpha / 2, len(means) - 1) * stdev(means) / math.sqrt(len(means))
-    return max(0.0, min(centre - half, share - spread)), min(1.0, max(centre + half, share + spread))
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def t_quantile(probability: float, degrees: int) -> float:

@@ -14,19 +14,42 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
+from pd_locust.judgement import sample_sizes
 from pd_locust.slo import Verdict
 
-_MISSES_ALLOWED = 2
+if TYPE_CHECKING:
+    from pd_locust.plateau import Plateau
+
+# Holds that say something, and holds altogether, that the ends of the bracket may cost.
+_CONFIRMATIONS = 2
+_MOST_HOLDS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One level that was held. `load` is the limited statistic / its limit: 1 at the limit, None if unknown."""
+    """One level that was held. `load` is the limited statistic / its limit: 1 at the limit, None if unknown.
+
+    A hold is `void` when it says nothing of the service: the generator was late itself, or the hold ended
+    before its sample was as large as samples get. Then it decides nothing beside a hold that is not.
+    """
 
     users: int
     verdict: Verdict
     load: float | None = None
+    void: bool = False
+
+    @classmethod
+    def of(cls, level: Plateau) -> Held:
+        """Read a plateau; the live search and the capacity table read it alike."""
+        limit, finding = level.slo.primary, level.judgement.primary
+        load = None
+        if limit is not None and finding is not None and finding.observed is not None:
+            load = finding.observed / limit.request.limit_ms
+        users = level.users or 0
+        ended_early = level.client_limited or level.finished < sample_sizes(users)[-1]
+        return cls(users, level.verdict, load, void=level.verdict is Verdict.INCONCLUSIVE and ended_early)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +70,7 @@ class Bracket:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Done. `confirmed` says that both ends of the bracket were held twice and said the same."""
+    """Done. `confirmed` says that both ends of the bracket were held twice, and neither hold was void."""
 
     bracket: Bracket
     confirmed: bool
@@ -65,9 +88,9 @@ class GaveUp:
 class CapacitySearch:
     """Double until a level does not pass, close in on the edge, confirm both of its sides.
 
-    A level that is INCONCLUSIVE, or whose two holds disagree, counts as not passed: it can lower the answer,
-    never raise it. Between two levels the limited statistic is interpolated, which on the almost straight
-    curves of real services lands beside the edge at once. Guesses may miss twice (do less than doubling or
+    A level that is INCONCLUSIVE, or whose holds disagree, counts as not passed: it can lower the answer,
+    never raise it. A void hold that looked like a pass is repeated at once. Between two levels the limited statistic is interpolated, which on the almost straight
+    curves of real services lands beside the edge at once. A guess may miss once (do less than doubling or
     halving would have done); then it is doubling and halving alone, so the number of levels is at most
     2 log2(max_users) + 4.
 
@@ -85,14 +108,19 @@ class CapacitySearch:
 
     def next(self, held: Sequence[Held]) -> Hold | Found | GaveUp:
         """Say what to hold after these levels, which are in the order in which they were held."""
+        # A resumed run may have held more than is allowed now.
+        held = [level for level in held if level.users <= self.max_users]
         if not held:
             return Hold(min(self.start, self.max_users), "first level")
         bracket = self.bracket(held)
-        step = self._widen(held, bracket) or self._narrow(held, bracket) or self._confirm(held, bracket)
-        if step is None:
-            return self._conclude(held, bracket, confirmed=True)
-        if len(held) >= self.most_levels:
-            return self._conclude(held, bracket, confirmed=False)
+        step = (
+            self._repeat(held)
+            or self._widen(held, bracket)
+            or self._narrow(held, bracket)
+            or self._confirm(held, bracket)
+        )
+        if step is None or len(held) >= self.most_levels:
+            return self._conclude(held, bracket)
         return step
 
     def bracket(self, held: Sequence[Held]) -> Bracket:
@@ -118,6 +146,14 @@ class CapacitySearch:
         gap = bracket.high - (bracket.low or 0)
         return min(self.most_levels - len(held), math.ceil(math.log2(max(1, gap))) + 2)
 
+    def _repeat(self, held: Sequence[Held]) -> Hold | None:
+        last = held[-1]
+        looked_like_a_pass = last.void and last.load is not None and last.load <= 1
+        holds = [level for level in held if level.users == last.users]
+        if looked_like_a_pass and all(level.void for level in holds) and len(holds) < _MOST_HOLDS - 1:
+            return Hold(last.users, "again, for the last hold said nothing of the service")
+        return None
+
     def _widen(self, held: Sequence[Held], bracket: Bracket) -> Hold | None:
         if bracket.high is None and bracket.low is not None and bracket.low < self.max_users:
             double = min(2 * bracket.low, self.max_users)
@@ -140,22 +176,22 @@ class CapacitySearch:
         return Hold(guess, "where the line between the bracket's ends meets the limit")
 
     def _may_guess(self, held: Sequence[Held]) -> bool:
-        """Whether fewer than two levels so far did less than doubling or halving would have done."""
+        """Whether no level so far did less than doubling or halving would have done."""
         brackets = [self.bracket(held[:count]) for count in range(1, len(held) + 1)]
-        misses = sum(not _as_good_as_doubling(*pair) for pair in pairwise(brackets))
-        return misses < _MISSES_ALLOWED
+        return all(_as_good_as_doubling(*pair) for pair in pairwise(brackets))
 
     def _confirm(self, held: Sequence[Held], bracket: Bracket) -> Hold | None:
-        times = [level.users for level in held]
-        if bracket.low is not None and times.count(bracket.low) < 2:
+        if bracket.low is not None and _needs_confirmation(held, bracket.low):
             return Hold(bracket.low, "once more, to confirm that it passes")
-        if bracket.high is not None and bracket.high <= self.max_users and times.count(bracket.high) < 2:
+        if bracket.high is not None and _needs_confirmation(held, bracket.high):
             return Hold(bracket.high, "once more, to confirm that it does not pass")
         return None
 
-    def _conclude(self, held: Sequence[Held], bracket: Bracket, *, confirmed: bool) -> Found | GaveUp:
+    def _conclude(self, held: Sequence[Held], bracket: Bracket) -> Found | GaveUp:
         if bracket.low is not None:
-            return Found(bracket, confirmed)
+            ends = [users for users in (bracket.low, bracket.high) if users is not None]
+            closed = bracket.high is None or bracket.high - bracket.low <= self._resolution_at(bracket.low)
+            return Found(bracket, closed and all(_confirmations(held, users) >= _CONFIRMATIONS for users in ends))
         verdicts = set(settled(held).values())
         if verdicts == {Verdict.INCONCLUSIVE}:
             return GaveUp(bracket, "no level could be judged")
@@ -173,12 +209,30 @@ def _as_good_as_doubling(before: Bracket, after: Bracket) -> bool:
     return after.high - after.low <= (before.high - before.low + 1) // 2
 
 
+def _confirmations(held: Sequence[Held], users: int) -> int:
+    return sum(level.users == users and not level.void for level in held)
+
+
+def _needs_confirmation(held: Sequence[Held], users: int) -> bool:
+    holds = sum(level.users == users for level in held)
+    return _confirmations(held, users) < _CONFIRMATIONS and holds < _MOST_HOLDS
+
+
 def settled(held: Sequence[Held]) -> dict[int, Verdict]:
-    """Verdict of each level by all its holds: unanimous, or INCONCLUSIVE."""
+    """Verdict of each level by all its holds that are not void: unanimous, or INCONCLUSIVE."""
+    return {users: said.pop() if len(said) == 1 else Verdict.INCONCLUSIVE for users, said in _said(held).items()}
+
+
+def _said(held: Sequence[Held]) -> dict[int, set[Verdict]]:
     verdicts: dict[int, set[Verdict]] = {}
     for level in held:
-        verdicts.setdefault(level.users, set()).add(level.verdict)
-    return {users: said.pop() if len(said) == 1 else Verdict.INCONCLUSIVE for users, said in verdicts.items()}
+        verdicts.setdefault(level.users, set()).update(() if level.void else (level.verdict,))
+    return verdicts
+
+
+def disagreeing(held: Sequence[Held]) -> list[int]:
+    """Return the levels that passed once and failed once: the service drifts, or something disturbed it."""
+    return sorted(users for users, said in _said(held).items() if {Verdict.PASS, Verdict.FAIL} <= said)
 
 
 def not_monotone(held: Sequence[Held]) -> tuple[int, int] | None:

@@ -54,6 +54,8 @@ def load_tiers(path: str | Path) -> tuple[Tier, ...]:
         document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"tier file {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"tier file {path} is not a text file in UTF-8") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"tier file {path} is not YAML: {str(error).splitlines()[0]}") from error
     if isinstance(document, dict) and isinstance(document.get("tiers"), dict):

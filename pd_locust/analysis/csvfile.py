@@ -20,12 +20,18 @@ _OPEN_QUOTE = re.compile(r"EOF inside string starting at row (\d+)")
 _EXCESS = "cells beyond the header"
 
 
-def read_csv(
-    path: Path, *, needed: Collection[str], texts: Collection[str], keep: Callable[[str], bool], remedy: str
+def read_csv(  # noqa: PLR0913 - what a file of its kind must be, spelled out
+    path: Path,
+    *,
+    needed: Collection[str],
+    texts: Collection[str],
+    filled: str,
+    keep: Callable[[str], bool],
+    remedy: str,
 ) -> tuple[pd.DataFrame, Doubt | None]:
     """Read the `needed` columns and those that `keep` wants; all but `texts` are numbers, empty cells absent.
 
-    A last line without its line end was cut while it was written: it is left out and a Doubt says so.
+    `filled` is the last column that no row leaves empty: a line without it was cut. A last line without its line end was cut while it was written: it is left out and a Doubt says so.
     Raises HistoryError with path, line and `remedy` for everything else that is not as its header says.
     """
     try:
@@ -37,10 +43,9 @@ def read_csv(
     header = next(csv.reader([first.decode(errors="replace")]), [])
     if not header:
         raise HistoryError(f"{path}: the file is empty; {remedy}")
-    if missing := [name for name in needed if name not in header]:
+    if missing := [name for name in (*needed, filled) if name not in header]:
         raise HistoryError(f"{path}, line 1: no column {', '.join(missing)}; {remedy}")
-    last = header[-1]
-    wanted = [name for name in header if name in needed or name == last or keep(name)]
+    wanted = [name for name in header if name in needed or name == filled or keep(name)]
     try:
         frame = pd.read_csv(
             # pandas drops cells beyond the header without a word, unless there is a column for them.
@@ -61,8 +66,8 @@ def read_csv(
         raise HistoryError(f"{path}: a header and no rows; {remedy}")
     if (line := first_line(frame.pop(_EXCESS).notna())) is not None:
         raise HistoryError(f"{path}, line {line}: more than the {len(header)} cells of the header; {remedy}")
-    if (line := first_line(frame[last].isna())) is not None:
-        raise HistoryError(f"{path}, line {line}: the line ends before column {last}; {remedy}")
+    if (line := first_line(frame[filled].isna())) is not None:
+        raise HistoryError(f"{path}, line {line}: the line ends before column {filled}; {remedy}")
     for name in wanted:
         _check_numbers(path, frame, name, texts, remedy)
     return frame, _cut(path, content) if whole_end < len(content) else None

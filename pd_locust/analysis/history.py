@@ -59,6 +59,7 @@ class History:
             path,
             needed=_NEEDED,
             texts=("Type", "Name"),
+            filled="Total Average Content Size",
             keep=lambda name: bool(_PERCENTILE.fullmatch(name)),
             remedy=_REMEDY,
         )

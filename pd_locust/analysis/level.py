@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from pd_locust.plateau import Plateau
 
 
@@ -38,7 +40,8 @@ class Level:
     """`handoff_p50_ms` is the median PD handoff of the requests, None where gaps were not recorded.
 
     `alone` is False when other tiers were under load at the same time; `plateau.users` then counts the
-    users of all of them.
+    users of all of them. `requests` are all records of the level in the order of sending, whatever the
+    selection; None from Locust's history, which has none.
     """
 
     run: int
@@ -47,3 +50,4 @@ class Level:
     plateau: Plateau
     handoff_p50_ms: float | None = None
     alone: bool = True
+    requests: pd.DataFrame | None = field(default=None, repr=False, compare=False)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pd_locust.analysis import tables
 from pd_locust.analysis.history import History
 from pd_locust.analysis.level import Kind, Level, Selection
 from pd_locust.analysis.requests import cut_requests, failures_of, levels_of, load_requests
 from pd_locust.analysis.run import RunInfo, file_of
+from pd_locust.analysis.sentences import capacity_answer, fixed_answer
 from pd_locust.capacity import CapacityRow, capacity_row
 from pd_locust.errors import HistoryError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from pd_locust.slo import Slo
     from pd_locust.warnings import Doubt
-
-REPORT_FORMAT = 1
 
 _FROM_REQUESTS = (
     "percentiles are of raw values, interpolated linearly; first wave: each user's first request; steady: "
@@ -31,9 +30,9 @@ _TOGETHER = "several tiers were under load at once: users counts all of them tog
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that terminal, Markdown, CSV and JSON show. `answers` has one sentence a tier.
+    """Everything that terminal, Markdown, HTML, CSV and JSON show. `answers` has one sentence a tier.
 
-    `source` is "requests" (exact) or "history" (what Locust kept); `cut` requests were ended by the end of
+    `held` are all levels in the order of time, `found` the capacities read from them. `source` is "requests" (exact) or "history" (what Locust kept); `cut` requests were ended by the end of
     the run and are in no other number.
     """
 
@@ -43,6 +42,8 @@ class Report:
     slo: Slo
     headroom: float
     pairs: int | None
+    held: tuple[Level, ...]
+    found: tuple[CapacityRow, ...]
     answers: tuple[str, ...]
     single_stream: tables.Table
     concurrency: tables.Table
@@ -89,9 +90,9 @@ def build(
         raise HistoryError(f"{missing}: no such file; run locust with --csv {prefix} --csv-full-history")
     if not all(level.alone for level in levels):
         notes.append(_TOGETHER)
-    answers = _capacity(levels, slo, headroom, run, judged_percentiles=source == "requests")
+    found = _capacity(levels, slo, headroom, run, judged_percentiles=source == "requests")
     doubts += [doubt for level in levels if _speaks(level) for doubt in level.plateau.doubts]
-    doubts += [doubt for row in answers for doubt in row.doubts]
+    doubts += [doubt for row in found for doubt in row.doubts]
     return Report(
         prefix=prefix,
         run=run,
@@ -99,11 +100,13 @@ def build(
         slo=slo,
         headroom=headroom,
         pairs=pairs,
-        answers=tuple(tables.answer(row, headroom) for row in answers),
+        held=tuple(levels),
+        found=tuple(found),
+        answers=tuple(_answers(levels, found, headroom)),
         single_stream=tables.single_stream(_of(levels, Kind.SINGLE), run.nominal_tokens),
         concurrency=tables.concurrency(_of(levels, Kind.CONCURRENCY, Kind.STREAM), pairs),
-        capacity=tables.capacity(answers),
-        levels=tables.levels(_ordered(_capacity_levels(levels), run)),
+        capacity=tables.capacity(found),
+        levels=tables.levels(capacity_levels(levels, run)),
         failures=failed,
         cut=cut,
         doubts=_once(doubts, run.doubts),
@@ -111,44 +114,10 @@ def build(
     )
 
 
-def to_json(report: Report) -> dict[str, Any]:
-    """Plain data with stable keys: milliseconds, tokens, shares of 1; absent is None."""
-    return {
-        "format": REPORT_FORMAT,
-        "source": report.source,
-        "run": report.run.document,
-        "slo": str(report.slo),
-        "headroom": report.headroom,
-        "pairs": report.pairs,
-        "answers": list(report.answers),
-        **{table.name: list(table.rows) for table in (*_csv_tables(report), report.failures)},
-        "cut": report.cut,
-        "warnings": [doubt.to_json() for doubt in report.doubts],
-        "notes": list(report.notes),
-    }
-
-
-def write_tables(report: Report, prefix: Path) -> list[Path]:
-    """Write PREFIX_single_stream.csv, _concurrency.csv, _capacity.csv and _levels.csv, empty ones too."""
-    paths = []
-    for table in _csv_tables(report):
-        path = file_of(prefix, f"{table.name}.csv")
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, [column.name for column in table.columns], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(table.rows)
-        paths.append(path)
-    return paths
-
-
-def _csv_tables(report: Report) -> tuple[tables.Table, ...]:
-    return report.single_stream, report.concurrency, report.capacity, report.levels
-
-
 def _capacity(
     levels: list[Level], slo: Slo, headroom: float, run: RunInfo, *, judged_percentiles: bool
 ) -> list[CapacityRow]:
-    chosen = _ordered(_capacity_levels(levels), run)
+    chosen = capacity_levels(levels, run)
     tiers = dict.fromkeys(level.plateau.tier for level in chosen)
     rows = [
         capacity_row(tier, [level.plateau for level in chosen if level.plateau.tier == tier], slo, headroom)
@@ -164,20 +133,25 @@ def _capacity(
     return [replace(row, by_statistic=answers) for row, answers in zip(rows, only_mean, strict=True)]
 
 
-def _capacity_levels(levels: list[Level]) -> list[Level]:
-    """Levels of the sweep; without a sweep, those that a plain stream happened to hold."""
-    return _of(levels, Kind.SWEEP) or _of(levels, Kind.STREAM)
+def capacity_levels(levels: Sequence[Level], run: RunInfo) -> list[Level]:
+    """Levels of the sweep; without a sweep, those that a plain stream happened to hold.
+
+    By tier, in the order in which the run declares them, then by users.
+    """
+    chosen = _of(levels, Kind.SWEEP) or _of(levels, Kind.STREAM)
+    seen = [*run.nominal_tokens, *(level.plateau.tier for level in chosen)]
+    return sorted(chosen, key=lambda level: (seen.index(level.plateau.tier), level.plateau.users or 0))
 
 
-def _of(levels: list[Level], *kinds: Kind) -> list[Level]:
+def _of(levels: Iterable[Level], *kinds: Kind) -> list[Level]:
     return [level for level in levels if level.kind in kinds]
 
 
-def _ordered(levels: list[Level], run: RunInfo) -> list[Level]:
-    """By tier, in the order in which the run declares them, then by users."""
-    declared = list(run.nominal_tokens)
-    seen = [*declared, *(level.plateau.tier for level in levels)]
-    return sorted(levels, key=lambda level: (seen.index(level.plateau.tier), level.plateau.users or 0))
+def _answers(levels: list[Level], found: list[CapacityRow], headroom: float) -> list[str]:
+    if found:
+        return [capacity_answer(row, headroom) for row in found]
+    steady = [level for level in _of(levels, Kind.CONCURRENCY) if level.selection is Selection.STEADY]
+    return [fixed_answer(level) for level in steady or _of(levels, Kind.SINGLE)]
 
 
 def _speaks(level: Level) -> bool:

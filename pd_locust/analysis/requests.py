@@ -79,7 +79,9 @@ class FailureCount:
 
 def load_requests(path: Path) -> tuple[pd.DataFrame, list[Doubt]]:
     """Read the records, in the order of sending. Raises HistoryError when a line is not a record."""
-    frame, cut = read_csv(path, needed=_NEEDED, texts=_TEXTS, keep=lambda _: False, remedy=_REMEDY)
+    frame, cut = read_csv(
+        path, needed=_NEEDED, texts=_TEXTS, filled="body_bytes", keep=lambda _: False, remedy=_REMEDY
+    )
     if (line := first_line(frame["v"] != RECORD_VERSION)) is not None:
         seen = frame["v"].iloc[line - 2]
         raise HistoryError(
@@ -129,7 +131,7 @@ def levels_of(frame: pd.DataFrame, slo: Slo, nominal_tokens: Mapping[str, int]) 
                 # The users of one tier are a part of all users: fewer requests in flight are no surprise.
                 doubts = tuple(doubt for doubt in plateau.doubts if doubt.code != "under-concurrency")
                 plateau = replace(plateau, doubts=doubts)
-            yield Level(int(run), kind, selection, plateau, _handoff_p50_ms(rows), alone)
+            yield Level(int(run), kind, selection, plateau, _handoff_p50_ms(rows), alone, rows)
 
 
 def failures_of(frame: pd.DataFrame) -> list[FailureCount]:

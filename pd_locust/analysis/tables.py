@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -137,6 +138,7 @@ def levels(levels: Iterable[Level]) -> Table:
         Column("verdict", "verdict", text, lambda level: str(level.plateau.verdict)),
         *_counts(),
         *_summary("ttft", format_ms, lambda level: level.plateau.ttft),
+        *_interval(lambda level: level.plateau),
         *_summary("tpot", _tpot, lambda level: level.plateau.tpot),
         *_summary("e2e", _seconds, lambda level: level.plateau.e2e),
         *_flow(),
@@ -166,10 +168,11 @@ def capacity(rows: Iterable[CapacityRow]) -> Table:
         Column("max_users", "max users", format_count, lambda row: row.max_concurrency),
         Column("planned_users", "plan with", format_count, lambda row: row.planned_users),
         *_summary("ttft", format_ms, lambda row: row.best.ttft if row.best else None),
-        Column("limited_mean_ms", "mean", format_ms, of_best(lambda best: _limited(best).mean)),
+        *_interval(lambda row: row.best),
+        Column("limited_mean_ms", "mean", format_ms, of_best(lambda best: limited(best).mean)),
         Column("attainment_share", "attained", format_percent, of_best(lambda best: best.attainment)),
         Column("failed", "failed", format_count, of_best(lambda best: best.failed)),
-        Column("samples", "samples", format_count, of_best(lambda best: _limited(best).count)),
+        Column("samples", "samples", format_count, of_best(lambda best: limited(best).count)),
         Column("in_flight", "in flight", _rate, of_best(lambda best: best.concurrency)),
         Column("output_tokens_per_s", "tok/s", format_count, of_best(lambda best: best.output_tok_s)),
         Column(
@@ -182,7 +185,7 @@ def capacity(rows: Iterable[CapacityRow]) -> Table:
             "first_failed_mean_ms",
             "its mean",
             format_ms,
-            lambda row: _limited(row.worst).mean if row.worst else None,
+            lambda row: limited(row.worst).mean if row.worst else None,
         ),
         *map(by, STATISTICS),
     ]
@@ -201,25 +204,29 @@ def failures(counts: Iterable[FailureCount]) -> Table:
     return Table.of("failures", columns, counts)
 
 
-def answer(row: CapacityRow, headroom: float) -> str:
-    """Say in one sentence what a tier carries and what to plan with."""
-    if row.best is None:
-        if row.worst is None:
-            return f"{row.tier}: no level could be judged by {row.slo}."
-        seen = f"the smallest that missed it, {format_count(row.worst.users)}, had {_mean_text(row.worst)}"
-        return f"{row.tier}: no number of users tried kept {row.slo}; {seen}."
-    users = f"{'' if row.worst else 'at least '}{format_count(row.max_concurrency)} users"
-    plan = f"plan with {format_count(row.planned_users)} ({format_percent(headroom)} headroom)"
-    return f"{row.tier}: {users} keep {row.slo} ({_mean_text(row.best)}); {plan}."
-
-
-def _limited(plateau: Plateau) -> Summary:
+def limited(plateau: Plateau) -> Summary:
+    """Summary of the latency that the limit is on; TTFT where no latency is limited."""
     limit = plateau.slo.primary
     return plateau.summary_of(limit.request.metric if limit else "ttft")
 
 
-def _mean_text(plateau: Plateau) -> str:
-    return f"mean {format_ms(_limited(plateau).mean)} ms, {format_count(plateau.finished)} requests"
+def _interval(find: Callable[[_T], Plateau | None]) -> list[Column[_T]]:
+    """Bounds of the statistic that is limited, at the confidence at which its verdict was found."""
+
+    def bound(name: str) -> Callable[[_T], Cell]:
+        def read(thing: _T) -> Cell:
+            plateau = find(thing)
+            finding = plateau.judgement.primary if plateau else None
+            value: float | None = getattr(finding, name, None)
+            # Among failures, which are infinitely late; JSON knows no infinity.
+            return None if value is None or math.isinf(value) else value
+
+        return read
+
+    return [
+        Column("interval_low_ms", "CI low", format_ms, bound("low")),
+        Column("interval_high_ms", "CI high", format_ms, bound("high")),
+    ]
 
 
 def _counts() -> list[Column[Level]]:

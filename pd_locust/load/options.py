@@ -136,6 +136,7 @@ class Settings:
     """Options read once and checked; whatever is wrong with them is said before any request is sent."""
 
     tiers: tuple[Tier, ...]
+    tiers_chosen: bool
     seed: int | None
     labels: dict[str, str]
     slo: Slo
@@ -152,9 +153,8 @@ class Settings:
     @property
     def search_tiers(self) -> list[str]:
         """Names of the tiers whose capacity is looked for: those chosen, and xlong only if it was."""
-        if self.tiers == STANDARD_TIERS:
-            return [tier.name for tier in EVERYDAY_TIERS]
-        return [tier.name for tier in self.tiers]
+        everyday = {tier.name for tier in EVERYDAY_TIERS}
+        return [tier.name for tier in self.tiers if self.tiers_chosen or tier.name in everyday]
 
     def for_requests(self) -> dict[str, Any]:
         """Return what every request of the load is made with."""
@@ -175,6 +175,7 @@ class Settings:
                 raise ConfigError(f"--{name.replace('_', '-')} must be greater than 0")
         return cls(
             tiers=known_tiers(options),
+            tiers_chosen=bool(options.pd_tiers or options.pd_tier_file),
             seed=options.pd_seed,
             labels=dict(_pair(text, "=", "--pd-label", "KEY=VALUE") for text in options.pd_label),
             slo=Slo.parse(options.pd_slo),

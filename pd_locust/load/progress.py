@@ -6,11 +6,15 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from pd_locust.failure import Category
 from pd_locust.record import Outcome, Part
-from pd_locust.search import Found, GaveUp
+from pd_locust.search import Found, GaveUp, Held, settled
+from pd_locust.slo import Verdict
 from pd_locust.units import format_count, format_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pd_locust.phase import Phase
     from pd_locust.plateau import Plateau
     from pd_locust.record import RequestRecord
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 _WIDTH = 100
 _BAR = 12
 _RENEWED_S = 0.5
+_NOBODY_THERE = frozenset({Category.REFUSED, Category.RESET, Category.DNS, Category.CONNECT_TIMEOUT})
 
 
 class PhaseLine:
@@ -29,6 +34,7 @@ class PhaseLine:
         self._phase = phase
         self._wanted = phase.requests
         self._finished = self._counted = self._failed = 0
+        self._unanswered = 0
         self._ttft_sum_ms = 0.0
         self._ttft_count = 0
         self._shown_s = 0.0
@@ -39,12 +45,18 @@ class PhaseLine:
         self._finished += 1
         self._counted += row.part == Part.SAMPLE or self._phase.kind == "count"
         self._failed += row.outcome == Outcome.FAILURE
+        self._unanswered = self._unanswered + 1 if row.category in _NOBODY_THERE else 0
         if row.ttft_ms is not None and row.outcome == Outcome.SUCCESS:
             self._ttft_sum_ms += row.ttft_ms
             self._ttft_count += 1
         if self._live and time.monotonic() - self._shown_s > _RENEWED_S:
             self._shown_s = time.monotonic()
             self._print(self._text(), end="")
+
+    @property
+    def nobody_answers(self) -> bool:
+        """Whether there is no reason to go on; a protocol's phase always goes on."""
+        return False
 
     def extend(self, wanted: int) -> None:
         """Note that a larger sample is wanted."""
@@ -63,45 +75,82 @@ class PhaseLine:
 
     def _print(self, text: str, *, end: str) -> None:
         # On a terminal the line is written over itself: padded, so that nothing of a longer one stays.
-        start, text = ("\r", f"{text[:_WIDTH]:<{_WIDTH}}") if self._live else ("", text)
-        print(f"{start}{text}", end=end, file=sys.stderr, flush=True)
+        if self._live:
+            text = f"\r{text if end else text[:_WIDTH]:<{_WIDTH}}"
+        print(text, end=end, file=sys.stderr, flush=True)
 
 
 class SearchLine(PhaseLine):
-    """A level of the search: what is held and why; then its verdict, the bracket and what is left at worst."""
+    """A level of the search: what is held and why; then its verdict, the bracket, and levels and time left at worst."""
 
-    def __init__(self, phase: Phase, most_left: int) -> None:
-        super().__init__(f"{phase.tier} at {phase.users} users, {most_left} levels left at most", phase)
+    def __init__(self, phase: Phase, why: str) -> None:
+        super().__init__(f"{phase.tier} at {phase.users} users, {why}", phase)
+
+    @property
+    def nobody_answers(self) -> bool:
+        """Whether as many requests as there are users, and three at least, found no service in a row."""
+        return self._unanswered >= max(3, self._phase.users or 0)
 
     def close(self, *, complete: bool) -> None:
         """Say nothing yet when all went well: the verdict follows."""
         if not complete:
             super().close(complete=False)
 
-    def judged(self, level: Plateau, bracket: Bracket) -> None:
+    def judged(self, level: Plateau, bracket: Bracket, most_left: int, left_s: float) -> None:
         """Print the level's last line."""
-        finding = level.judgement.primary
-        seen = "no latency limit"
-        if finding is not None:
-            interval = "" if finding.low is None or finding.high is None else f" ({_range(finding.low, finding.high)})"
-            seen = f"{finding.condition} saw {format_ms(finding.observed)}{interval}"
         text = (
-            f"{level.tier:>8} {level.users:>5} users  {level.verdict:<12} {seen}  "
-            f"n={format_count(level.finished)}  [{bracket.low or 0}, {bracket.high or '?'})"
+            f"{level.tier:>8} {level.users:>5} users  {level.verdict:<12}  {_seen(level)}  "
+            f"n={format_count(level.finished)}  in flight {format_ms(level.concurrency)}  "
+            f"[{bracket.low or 0}, {bracket.high or '?'})  {most_left} left, {left_s:.0f} s{_why_unclear(level)}"
         )
         self._print(text, end="\n")
 
 
-def conclude(tier: str, end: Found | GaveUp) -> None:
+def conclude(tier: str, levels: Sequence[Plateau], end: Found | GaveUp) -> None:
     """Print a tier's answer."""
     if isinstance(end, GaveUp):
         text = f"{tier}: no answer, {end.why}"
     else:
-        upper = "none larger was held" if end.bracket.high is None else f"{end.bracket.high} do not"
-        text = f"{tier}: {end.bracket.low} users keep the limit, {upper}"
-        text += "" if end.confirmed else " (not confirmed: out of levels)"
+        text = f"{tier}: {_edge(levels, end.bracket)}"
+        text += "" if end.confirmed else " (not confirmed: levels ran out or could not be judged)"
     print(text, file=sys.stderr, flush=True)
 
 
-def _range(low: float, high: float) -> str:
-    return f"{format_ms(low)} to {format_ms(high)}"
+def interrupted(tier: str, levels: Sequence[Plateau], bracket: Bracket, *, service_gone: bool) -> None:
+    """Print what is known of a tier whose search was ended."""
+    why = "the service does not answer any more" if service_gone else "stopped"
+    print(f"{tier}: {why}; so far {_edge(levels, bracket)}; --pd-resume goes on from here", file=sys.stderr, flush=True)
+
+
+def _edge(levels: Sequence[Plateau], bracket: Bracket) -> str:
+    """`47 users keep the limit (ttft mean 491.2, 490.1 to 492.3 ms), 48 do not`."""
+    verdicts = settled([Held.of(level) for level in levels])
+    lower = "no level kept the limit"
+    if bracket.low is not None:
+        best = next(level for level in reversed(levels) if level.users == bracket.low and level.verdict is Verdict.PASS)
+        lower = f"{bracket.low} users keep the limit ({_seen(best)})"
+    if bracket.high is None:
+        return f"{lower}, none larger was held"
+    if verdicts[bracket.high] is Verdict.FAIL:
+        return f"{lower}, {bracket.high} do not"
+    return f"{lower}, of {bracket.high} it is not clear"
+
+
+def _seen(level: Plateau) -> str:
+    """`ttft mean 341.5, 337.5 to 345.5 ms, p95 345.6 ms`: the limited statistic with its interval."""
+    limit, finding = level.slo.primary, level.judgement.primary
+    if limit is None or finding is None:
+        return "no latency limit"
+    metric, statistic = limit.request.metric, limit.statistic
+    known = finding.low is not None and finding.high is not None
+    interval = f", {format_ms(finding.low)} to {format_ms(finding.high)}" if known else ""
+    p95 = "" if statistic == "p95" else f", p95 {format_ms(level.summary_of(metric).p95)} ms"
+    return f"{metric} {statistic} {format_ms(finding.observed)}{interval} ms{p95}"
+
+
+def _why_unclear(level: Plateau) -> str:
+    if level.verdict is not Verdict.INCONCLUSIVE:
+        return ""
+    if level.client_limited:
+        return f"  (the generator was late itself: loop lag p99 {format_ms(level.loop_lag_p99_ms)} ms)"
+    return "  (the level ended before its sample was complete)" if Held.of(level).void else "  (on the limit)"

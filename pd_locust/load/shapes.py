@@ -7,12 +7,13 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gevent import GreenletExit
 from locust import LoadTestShape
 
 from pd_locust.errors import ConfigError
 from pd_locust.judgement import sample_sizes
 from pd_locust.load.options import read_levels, split_names
-from pd_locust.load.progress import PhaseLine, SearchLine, conclude
+from pd_locust.load.progress import PhaseLine, SearchLine, conclude, interrupted
 from pd_locust.phase import Phase, PhaseKind, benchmark_phases, level_phase
 from pd_locust.plateau import Plateau
 from pd_locust.search import CapacitySearch, Held, Hold
@@ -77,18 +78,31 @@ class PhasedShape(LoadTestShape):  # type: ignore[misc]
                 self._until_s = time.monotonic() + options.run_time if options.run_time else float("inf")
                 self._task = next(self._script)
             elif self._task is not None:
-                rows = plugin.hold(self._task, stop=lambda: time.monotonic() > self._until_s)
+                rows = plugin.hold(self._task, stop=self._is_over)
                 self._task = None if rows is None else self._script.send(rows)
+        except GreenletExit:
+            # Ctrl-C and the web UI's stop: the script says its last word.
+            self._end_script()
+            raise
         except StopIteration:
             self._task = None
         except ConfigError as error:
             plugin.refuse(error)
             self._task = None
         if self._task is None:
-            self._script = None
+            self._end_script()
             return None
         # As fast as Locust likes it: users wait at the gate, and the phase spreads their first requests itself.
         return self._task.phase.users or 1, _SPAWN_RATE
+
+    def _is_over(self) -> bool:
+        nobody_answers = self._task is not None and self._task.line.nobody_answers
+        return nobody_answers or time.monotonic() > self._until_s
+
+    def _end_script(self) -> None:
+        if self._script is not None:
+            self._script.close()
+            self._script = None
 
 
 class BenchmarkShape(PhasedShape):
@@ -114,15 +128,25 @@ class CapacityShape(PhasedShape):
         search = CapacitySearch(options.pd_start, options.pd_max_users, options.pd_resolution)
         for tier in plugin.settings.search_tiers:
             levels = [self._judge(plugin, tier, users, rows) for users, rows in plugin.resumed_levels(tier)]
-            held = [_held(level) for level in levels]
+            # A hold that the end of the earlier run cut short is void: it is held again.
+            levels = [level for level in levels if not Held.of(level).void]
+            held = [Held.of(level) for level in levels]
+            longest_s = 0.0
             while isinstance(step := search.next(held), Hold):
                 phase = level_phase(tier, step.users, sum(level.users == step.users for level in held))
-                line = SearchLine(phase, search.most_left(held))
-                rows = yield Task(phase, line, options.pd_level_max_s, self._unclear(plugin, tier, step.users))
-                level = self._judge(plugin, tier, step.users, rows)
-                held.append(_held(level))
-                line.judged(level, search.bracket(held))
-            conclude(tier, step)
+                line = SearchLine(phase, step.why)
+                started_s = time.monotonic()
+                try:
+                    rows = yield Task(phase, line, options.pd_level_max_s, self._unclear(plugin, tier, step.users))
+                except GeneratorExit:
+                    interrupted(tier, levels, search.bracket(held), service_gone=line.nobody_answers)
+                    raise
+                longest_s = max(longest_s, time.monotonic() - started_s)
+                levels.append(self._judge(plugin, tier, step.users, rows))
+                held.append(Held.of(levels[-1]))
+                most_left = search.most_left(held)
+                line.judged(levels[-1], search.bracket(held), most_left, most_left * longest_s)
+            conclude(tier, levels, step)
 
     def _unclear(self, plugin: Plugin, tier: str, users: int) -> Callable[[Sequence[RequestRecord]], int | None]:
         """Ask for the next larger sample as long as the verdict is open."""
@@ -139,14 +163,6 @@ class CapacityShape(PhasedShape):
         return Plateau.of(
             rows, phase="", tier=tier, users=users, slo=settings.slo, confidence=settings.confidence
         )
-
-
-def _held(level: Plateau) -> Held:
-    limit, finding = level.slo.primary, level.judgement.primary
-    load = None
-    if limit is not None and finding is not None and finding.observed is not None:
-        load = finding.observed / limit.request.limit_ms
-    return Held(level.users or 0, level.verdict, load)
 
 
 def protocol(settings: Any, options: Any) -> list[Phase]:

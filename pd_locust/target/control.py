@@ -49,7 +49,7 @@ class ControlPlane:
 
     def models(self, base_url: str | None = None) -> ModelList:
         """Ask for the model list, here or under another base URL. Never raises: no list is an answer, too."""
-        url = f"{base_url or self.endpoint.base_url}/models"
+        url = f"{base_url or self.endpoint.origin + self.endpoint.root}/models"
         try:
             response = self._session.get(url, timeout=_MODELS_TIMEOUT_S, allow_redirects=False)
         except requests.exceptions.RequestException as error:

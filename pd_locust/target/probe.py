@@ -176,17 +176,13 @@ def probe(
             return _probe_of(StreamTiming(sent_ns, failure=failure), request_id, None)
         try:
             connection.send(request_id, request.body(prefix))
-            timing = connection.receive(sent_ns, _nothing, answer=overhear)
+            timing = connection.receive(sent_ns, answer=overhear)
         except OSError as error:
             connection.close()
             if kept and isinstance(error, ConnectionError):
                 continue
             timing = StreamTiming(sent_ns, end_ns=time.perf_counter_ns(), failure=failure_of(error))
         return _probe_of(timing, request_id, answers[-1] if answers else None)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _probe_of(timing: StreamTiming, request_id: str, answer: _Overheard | None) -> Probe:

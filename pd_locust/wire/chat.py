@@ -152,6 +152,8 @@ def status_failure(status: int, body: bytes) -> Failure:
         return Failure(Category.LOCAL_PROXY, f"HTTP {status}: {message}")
     if status >= 500 and _KV_WORDS.search(message):
         return Failure(Category.KV_TRANSFER, f"HTTP {status}: {message}")
+    if status < 400:
+        return Failure(Category.NOT_FOUND, f"HTTP {status}: a redirect, which is not followed")
     category = _BY_STATUS.get(status)
     if category is None:
         category = Category.SERVER_ERROR if status >= 500 else Category.REJECTED

@@ -107,7 +107,6 @@ class Connection:
     def receive(
         self,
         sent_ns: int,
-        on_first_text: Callable[[], None] = lambda: None,
         *,
         answer: Callable[..., http.client.HTTPResponse] = http.client.HTTPResponse,
     ) -> StreamTiming:
@@ -127,7 +126,7 @@ class Connection:
                 sent_ns=sent_ns,
                 first_token_limit_ns=int(self._first_token_timeout_s * NS_PER_S),
                 idle_limit_ns=int(self._idle_timeout_s * NS_PER_S),
-                watcher=_Patience(sock, self._idle_timeout_s, on_first_text),
+                watcher=_Patience(sock, self._idle_timeout_s),
             )
         except BaseException:
             self.close()
@@ -143,14 +142,12 @@ class Connection:
 class _Patience:
     """Before the first token the wait may be long, between tokens shorter, after the end short."""
 
-    def __init__(self, sock: socket.socket, idle_timeout_s: float, on_first_text: Callable[[], None]) -> None:
+    def __init__(self, sock: socket.socket, idle_timeout_s: float) -> None:
         self._sock = sock
         self._idle_timeout_s = idle_timeout_s
-        self._on_first_text = on_first_text
 
     def first_text(self) -> None:
         self._sock.settimeout(self._idle_timeout_s)
-        self._on_first_text()
 
     def done(self) -> None:
         self._sock.settimeout(DRAIN_S)

@@ -37,6 +37,8 @@ SUCCESS = {
     "buffered": 0,
     "reads": 100,
     "body_bytes": 20000,
+    "loop_lag_ms": 0.2,
+    "client_cpu_share": 0.1,
 }
 FAILURE = {
     **dict.fromkeys(SUCCESS),

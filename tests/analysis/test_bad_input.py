@@ -76,7 +76,7 @@ def test_a_line_with_too_many_cells(files, success):
     files.requests.write_text(files.requests.read_text().replace("MARK", "a,b"))
 
     assert refusal(files) == (
-        f"run_requests.csv, line 3: more than the 34 cells of the header; {RECORDS_REMEDY}"
+        f"run_requests.csv, line 3: more than the 36 cells of the header; {RECORDS_REMEDY}"
     )
 
 

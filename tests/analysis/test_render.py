@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from pd_locust.analysis.render import render_terminal, to_markdown
-from pd_locust.analysis.report import build, to_json, write_tables
+from pd_locust.analysis.export import to_json, write_tables
+from pd_locust.analysis.report import build
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report.md"
 TABLES = ("single_stream", "concurrency", "capacity", "levels")

@@ -266,7 +266,7 @@ def test_a_doubt_of_the_live_run_is_told_once(files, success):
 
     doubts = build(files.prefix).doubts
 
-    assert [doubt.code for doubt in doubts] == ["few-samples", "under-concurrency", "no-upper-bound", "lag"]
+    assert [doubt.code for doubt in doubts] == ["few-samples", "under-concurrency", "lag"]
     assert doubts[0].seen == "2 requests in the sample, p99 needs 100"
 
 
