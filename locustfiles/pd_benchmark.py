@@ -1,7 +1,7 @@
 """The whole protocol: single stream per tier, exactly 1000 requests at 64, a sweep of concurrency per tier.
 
-    locust -f locustfiles/pd_benchmark.py --headless --csv reports/benchmark
-    locust -f locustfiles/pd_benchmark.py --headless --csv reports/mine --host https://example.com/api
+locust -f locustfiles/pd_benchmark.py --headless --csv reports/benchmark
+locust -f locustfiles/pd_benchmark.py --headless --csv reports/mine --host https://example.com/api
 """
 
 from locust import events

@@ -1,7 +1,7 @@
-"""How many concurrent users before the limit is passed, tier by tier: a search that finds it by itself.
+r"""How many concurrent users before the limit is passed, tier by tier: a search that finds it by itself.
 
     locust -f locustfiles/pd_capacity.py --headless --csv reports/capacity
-    locust -f locustfiles/pd_capacity.py --headless --csv reports/capacity --host https://example.com/api \\
+    locust -f locustfiles/pd_capacity.py --headless --csv reports/capacity --host https://example.com/api \
         --pd-tiers short,medium,long --pd-slo 'ttft_mean<=500ms'
 """
 

@@ -1,8 +1,8 @@
 """Stream chat completions, one User class a prompt-length tier.
 
-    locust -f locustfiles/pd_stream.py                                  web UI, simulated service
-    locust -f locustfiles/pd_stream.py --host https://example.com/api   web UI, yours
-    locust -f locustfiles/pd_stream.py --headless --users 179 --run-time 2m --csv reports/run --html reports/run.html
+locust -f locustfiles/pd_stream.py                                  web UI, simulated service
+locust -f locustfiles/pd_stream.py --host https://example.com/api   web UI, yours
+locust -f locustfiles/pd_stream.py --headless --users 179 --run-time 2m --csv reports/run
 """
 
 from locust import events

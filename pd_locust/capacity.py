@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,8 @@ from pd_locust.slo import DEFAULT_FAILURE_SHARE, Slo, Verdict
 from pd_locust.warnings import Doubt
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from pd_locust.plateau import Plateau
 
 DEFAULT_HEADROOM = 0.2
@@ -49,9 +50,13 @@ def with_headroom(users: int, headroom: float = DEFAULT_HEADROOM) -> int:
     return math.floor(round(users * (1 - headroom), 9))
 
 
-def capacity_row(tier: str, plateaus: Iterable[Plateau], slo: Slo, headroom: float = DEFAULT_HEADROOM) -> CapacityRow:
+def capacity_row(
+    tier: str, plateaus: Iterable[Plateau], slo: Slo, headroom: float = DEFAULT_HEADROOM
+) -> CapacityRow:
     """Answer for one tier from the levels that were held, in any order."""
-    levels = sorted((plateau for plateau in plateaus if plateau.users), key=lambda plateau: plateau.users or 0)
+    levels = sorted(
+        (plateau for plateau in plateaus if plateau.users), key=lambda plateau: plateau.users or 0
+    )
     verdicts = settled([Held.of(plateau) for plateau in levels])
     passed, failed = (
         [plateau for plateau in levels if plateau.verdict is verdict is verdicts[plateau.users or 0]]
@@ -86,7 +91,9 @@ def _largest_within(levels: Sequence[Plateau], slo: Slo, statistic: str) -> int 
     return max((users for users in fitting if users), default=None)
 
 
-def _doubts(tier: str, levels: Sequence[Plateau], best: Plateau | None, worst: Plateau | None) -> tuple[Doubt, ...]:
+def _doubts(
+    tier: str, levels: Sequence[Plateau], best: Plateau | None, worst: Plateau | None
+) -> tuple[Doubt, ...]:
     held = [Held.of(plateau) for plateau in levels]
     doubts = [_disagreement(tier, users) for users in disagreeing(held)]
     if best is None or best.users is None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pd_locust.errors import ConfigError, PdLocustError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -176,8 +179,8 @@ def _check(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from rich.console import Console  # noqa: PLC0415
 
-    from pd_locust.analysis.render import render_terminal, to_markdown  # noqa: PLC0415
     from pd_locust.analysis.export import to_json, write_tables  # noqa: PLC0415
+    from pd_locust.analysis.render import render_terminal, to_markdown  # noqa: PLC0415
     from pd_locust.analysis.report import build  # noqa: PLC0415
     from pd_locust.analysis.run import prefix_of  # noqa: PLC0415
     from pd_locust.slo import Slo  # noqa: PLC0415

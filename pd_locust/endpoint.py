@@ -32,20 +32,26 @@ class Endpoint:
         """
         text = base_url.strip()
         if not text.isprintable() or any(character.isspace() for character in text):
-            raise ConfigError(f"base URL {text!r}: white space or a control character inside; was more than the URL pasted?")
+            raise ConfigError(
+                f"base URL {text!r}: white space or a control character inside; was more than the URL pasted?"
+            )
         try:
             parts = urlsplit(text)
         except ValueError as error:
             raise ConfigError(f"base URL {text!r}: {error}") from None
         if parts.username is not None or parts.password is not None:
-            raise ConfigError("the base URL must not carry a user or password; give the key with --pd-api-key")
+            raise ConfigError(
+                "the base URL must not carry a user or password; give the key with --pd-api-key"
+            )
         if parts.query or parts.fragment or text.endswith("?"):
             raise ConfigError(
                 f"base URL {parts.scheme}://{parts.netloc}{parts.path}: no query string or fragment is accepted; "
                 "give the part before '?'"
             )
         if parts.scheme not in _DEFAULT_PORT or not parts.hostname:
-            raise ConfigError(f"base URL {text!r}: expected http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH]")
+            raise ConfigError(
+                f"base URL {text!r}: expected http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH]"
+            )
         try:
             port = _DEFAULT_PORT[parts.scheme] if parts.port is None else parts.port
             if port == 0:

@@ -9,6 +9,7 @@ when every batch says the same, and the wider of the two holds.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,7 +65,9 @@ class Judgement:
         return next((one for one in self.findings if isinstance(one.condition, LatencyLimit)), None)
 
 
-def judge(sample: Sequence[Any], slo: Slo, users: int | None, confidence: float = DEFAULT_CONFIDENCE) -> Judgement:
+def judge(
+    sample: Sequence[Any], slo: Slo, users: int | None, confidence: float = DEFAULT_CONFIDENCE
+) -> Judgement:
     """Judge finished requests (cut ones are left out) that are in the order in which they were sent."""
     finished = [row for row in sample if row.outcome != Outcome.CUT]
     if not finished:
@@ -113,7 +116,7 @@ def _batches(finished: Sequence[Any], users: int | None) -> _Batches:
     # A single user's requests need no rounds of one: 30 batches estimate their spread well enough.
     count = min(count, 30, len(finished) // 2)
     edges = [round(index * len(finished) / count) for index in range(count + 1)]
-    return [finished[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [finished[start:end] for start, end in itertools.pairwise(edges)]
 
 
 def _find(condition: Condition, finished: Sequence[Any], batches: _Batches, alpha: float) -> Finding:
@@ -142,7 +145,9 @@ def _find_mean(limit: LatencyLimit, finished: Sequence[Any], batches: _Batches, 
     return Finding(limit, observed, low, high, _against(low, high, limit.request.limit_ms))
 
 
-def _find_percentile(limit: LatencyLimit, finished: Sequence[Any], batches: _Batches, alpha: float) -> Finding:
+def _find_percentile(
+    limit: LatencyLimit, finished: Sequence[Any], batches: _Batches, alpha: float
+) -> Finding:
     ordered = sorted(_value_or_late(limit, row) for row in finished if _counts(limit, row))
     percent = limit.percent or 0.0
     observed = percentile(ordered, percent)
@@ -150,7 +155,9 @@ def _find_percentile(limit: LatencyLimit, finished: Sequence[Any], batches: _Bat
         return Finding(limit, None, None, None, Verdict.INCONCLUSIVE)
     # p95 is within the limit exactly when at most 5 % of requests are beyond it: a share has an interval
     # that needs no shape of the distribution.
-    late = _share_interval([[_is_late(limit, row) for row in batch if _counts(limit, row)] for batch in batches], alpha)
+    late = _share_interval(
+        [[_is_late(limit, row) for row in batch if _counts(limit, row)] for batch in batches], alpha
+    )
     if late is None:
         return Finding(limit, observed, None, None, Verdict.INCONCLUSIVE)
     verdict = _against(*late, 1 - percent / 100)
@@ -160,7 +167,9 @@ def _find_percentile(limit: LatencyLimit, finished: Sequence[Any], batches: _Bat
     return Finding(limit, observed, low, high, verdict)
 
 
-def _find_attainment(limit: AttainmentLimit, finished: Sequence[Any], batches: _Batches, alpha: float) -> Finding:
+def _find_attainment(
+    limit: AttainmentLimit, finished: Sequence[Any], batches: _Batches, alpha: float
+) -> Finding:
     observed = 1 - fmean(_missed(limit, row) for row in finished)
     missed = _share_interval([[_missed(limit, row) for row in batch] for batch in batches], alpha)
     if missed is None:
@@ -259,7 +268,7 @@ def t_quantile(probability: float, degrees: int) -> float:
         y = (((((0.4 * y + 6.3) * y + 36) * y + 94.5) / c - y - 3) / b + 1) * x
         y = math.expm1(a * y * y)
     else:
-        y = ((1 / (((n + 6) / (n * y) - 0.089 * d - 0.822) * (n + 2) * 3) + 0.5 / (n + 4)) * y - 1) * (n + 1) / (
-            n + 2
-        ) + 1 / y
+        y = ((1 / (((n + 6) / (n * y) - 0.089 * d - 0.822) * (n + 2) * 3) + 0.5 / (n + 4)) * y - 1) * (
+            n + 1
+        ) / (n + 2) + 1 / y
     return math.sqrt(n * y)

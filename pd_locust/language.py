@@ -1,8 +1,8 @@
 """What people read, in their language. Every room writes plain English; the catalogue says it in another one.
 
-English sentences are the keys, as in gettext, with `{names}` where values stand. A finished sentence finds its
-template by its fixed words: so one that another process recorded months ago can be said in Chinese too, and no
-room but the one that shows it needs to know of languages.
+English sentences are the keys, as in gettext, with `{names}` where values stand. A finished sentence finds
+its template by its fixed words: so one that another process recorded months ago can be said in Chinese too,
+and no room but the one that shows it needs to know of languages.
 """
 
 from __future__ import annotations
@@ -73,9 +73,6 @@ class Speech:
         return None
 
 
-ENGLISH = Speech.of(Language.EN)
-
-
 def _fixed_length(template: str) -> int:
     return len(_SLOT.sub("", template))
 
@@ -86,3 +83,6 @@ def _pattern(template: str) -> re.Pattern[str]:
         f"(?P<{part}>.+?)" if number % 2 else re.escape(part) for number, part in enumerate(fixed_and_names)
     ]
     return re.compile("".join(parts), re.DOTALL)
+
+
+ENGLISH = Speech.of(Language.EN)

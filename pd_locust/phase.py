@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pd_locust.judgement import sample_sizes
 from pd_locust.record import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
 
 LEVEL_ROUNDS = 4
 """Requests a user in a level of the sweep: fewer rounds give no interval worth the name."""
@@ -68,7 +70,9 @@ def share_out(phase: Phase, users_by_worker: dict[str, int]) -> dict[str, Phase]
     by_remainder = sorted(exact, key=lambda worker: shares[worker] - exact[worker])
     for worker in by_remainder[: phase.requests - sum(shares.values())]:
         shares[worker] += 1
-    return {worker: replace(phase, requests=shares[worker]) for worker, users in users_by_worker.items() if users}
+    return {
+        worker: replace(phase, requests=shares[worker]) for worker, users in users_by_worker.items() if users
+    }
 
 
 class PhaseProgress:
@@ -172,12 +176,15 @@ def benchmark_phases(
     phases: list[Phase] = []
     if single_requests:
         phases += [
-            Phase(f"single/{tier}", PhaseKind.COUNT, users=1, tier=tier, requests=single_requests) for tier in tiers
+            Phase(f"single/{tier}", PhaseKind.COUNT, users=1, tier=tier, requests=single_requests)
+            for tier in tiers
         ]
     if concurrency_requests:
         name = f"concurrency/{concurrency_tier}/{concurrency}"
         phases.append(
-            Phase(name, PhaseKind.COUNT, users=concurrency, tier=concurrency_tier, requests=concurrency_requests)
+            Phase(
+                name, PhaseKind.COUNT, users=concurrency, tier=concurrency_tier, requests=concurrency_requests
+            )
         )
     phases += [
         level_phase(tier, users, requests=max(level_requests, LEVEL_ROUNDS * users))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -14,6 +13,8 @@ from pd_locust.slo import DEFAULT_SLO, Slo, Verdict
 from pd_locust.summary import Summary, percentile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from pd_locust.warnings import Doubt
 
 STEADY = frozenset({Part.SAMPLE})
@@ -168,7 +169,9 @@ class Plateau:
             prompt_tokens=_mean(_present(row.prompt_tokens for row in good)),
             cached_share=_cached_share(good),
             output_tokens=_mean(_present(row.output_tokens for row in good)),
-            stream_tok_s=_mean([row.output_tokens / row.e2e_ms * 1e3 for row in good if row.output_tokens and row.e2e_ms]),
+            stream_tok_s=_mean(
+                [row.output_tokens / row.e2e_ms * 1e3 for row in good if row.output_tokens and row.e2e_ms]
+            ),
             window_s=flow.window_s,
             concurrency=flow.concurrency,
             request_rate=flow.request_rate,

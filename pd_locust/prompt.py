@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 # common enough to be one token with its leading space in the usual BPE vocabularies, so that every prefix
 # has the same number of tokens too.
 WORDS = tuple(
-    (
-        "able also area army away baby back ball band bank base bear beat been best bill bird blue boat body "
-        "bone book both burn busy call calm came camp card care case cell city club coal coat code cold come "
-        "cook cool copy core corn cost crew crop dark data date dead deal dear deep desk diet does door down "
-        "draw drop drug dust duty each earn east easy edge else even ever face fact fair fall farm fast fear "
-        "feed feel feet fell file fill film find fine fire firm fish five flat flow food foot form four free "
-        "from fuel full fund gain game gate gave gift girl give glad goal goes gold gone good gray grew grow "
-        "hair half hall hand hang hard hate have head hear heat held help here hero high hill hire hold hole "
-        "home hope host hour huge idea inch into iron item join jump jury just keep kept kick kind king knee "
-        "knew know lack lady laid lake land last late lead left less life lift like line link list live load "
-        "loan lock long look lord lose loss lost love luck made mail main make male many mark mass meal mean "
-        "meat meet mind mine miss mode moon more most move much must name near neck need news next nice nine "
-        "none nose note okay once only open over pace pack page paid pain pair"
-    ).split()
+    """
+    able also area army away baby back ball band bank base bear beat been best bill bird blue boat body
+    bone book both burn busy call calm came camp card care case cell city club coal coat code cold come
+    cook cool copy core corn cost crew crop dark data date dead deal dear deep desk diet does door down
+    draw drop drug dust duty each earn east easy edge else even ever face fact fair fall farm fast fear
+    feed feel feet fell file fill film find fine fire firm fish five flat flow food foot form four free
+    from fuel full fund gain game gate gave gift girl give glad goal goes gold gone good gray grew grow
+    hair half hall hand hang hard hate have head hear heat held help here hero high hill hire hold hole
+    home hope host hour huge idea inch into iron item join jump jury just keep kept kick kind king knee
+    knew know lack lady laid lake land last late lead left less life lift like line link list live load
+    loan lock long look lord lose loss lost love luck made mail main make male many mark mass meal mean
+    meat meet mind mine miss mode moon more most move much must name near neck need news next nice nine
+    none nose note okay once only open over pace pack page paid pain pair
+    """.split()  # noqa: SIM905 - one literal a word would be 234 lines
 )
 
 PREFIX_WORDS = 4

@@ -11,7 +11,6 @@ decided can be checked afterwards.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -20,6 +19,8 @@ from pd_locust.judgement import sample_sizes
 from pd_locust.slo import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pd_locust.plateau import Plateau
 
 # Holds that say something, and holds altogether, that the ends of the bracket may cost.
@@ -89,10 +90,10 @@ class CapacitySearch:
     """Double until a level does not pass, close in on the edge, confirm both of its sides.
 
     A level that is INCONCLUSIVE, or whose holds disagree, counts as not passed: it can lower the answer,
-    never raise it. A void hold that looked like a pass is repeated at once. Between two levels the limited statistic is interpolated, which on the almost straight
-    curves of real services lands beside the edge at once. A guess may miss once (do less than doubling or
-    halving would have done); then it is doubling and halving alone, so the number of levels is at most
-    2 log2(max_users) + 4.
+    never raise it. A void hold that looked like a pass is repeated at once. Between two levels the limited
+    statistic is interpolated, which lands beside the edge where the curve is almost straight. A guess that
+    did less than doubling or halving would have done is followed by one of them, and none is made that could
+    cost a level too many: there are at most 2 log2(max_users) + 4.
 
     The bracket is closed at `resolution` users, or at 1 % of the level where that is more.
     """
@@ -144,7 +145,8 @@ class CapacitySearch:
         if bracket.high is None:
             return max(0, self.most_levels - len(held))
         gap = bracket.high - (bracket.low or 0)
-        return min(self.most_levels - len(held), math.ceil(math.log2(max(1, gap))) + 2)
+        # A guess may miss before every halving.
+        return min(self.most_levels - len(held), 2 * _halvings(gap) + _CONFIRMATIONS)
 
     def _repeat(self, held: Sequence[Held]) -> Hold | None:
         last = held[-1]
@@ -158,12 +160,16 @@ class CapacitySearch:
         if bracket.high is None and bracket.low is not None and bracket.low < self.max_users:
             double = min(2 * bracket.low, self.max_users)
             guess = _edge_beyond(held, bracket.low)
-            if guess is not None and bracket.low < guess < double and self._may_guess(held):
+            if guess is not None and bracket.low < guess < double and self._never_missed(held):
                 return Hold(guess, "where the line through the last two levels meets the limit")
             return Hold(double, "double")
         if bracket.low is None and bracket.high is not None and bracket.high > 1:
             return Hold(max(1, bracket.high // 2), "half, for nothing has passed yet")
         return None
+
+    def _never_missed(self, held: Sequence[Held]) -> bool:
+        brackets = [self.bracket(held[:count]) for count in range(1, len(held) + 1)]
+        return all(_as_good_as_doubling(*pair) for pair in pairwise(brackets))
 
     def _narrow(self, held: Sequence[Held], bracket: Bracket) -> Hold | None:
         low, high = bracket.low, bracket.high
@@ -171,14 +177,10 @@ class CapacitySearch:
             return None
         middle = (low + high) // 2
         guess = _edge_between(held, low, high)
-        if guess is None or not self._may_guess(held):
+        missed = not _as_good_as_doubling(self.bracket(held[:-1]), bracket)
+        if guess is None or missed or len(held) + 1 + _halvings(high - low) + _CONFIRMATIONS > self.most_levels:
             return Hold(middle, "middle of the bracket")
         return Hold(guess, "where the line between the bracket's ends meets the limit")
-
-    def _may_guess(self, held: Sequence[Held]) -> bool:
-        """Whether no level so far did less than doubling or halving would have done."""
-        brackets = [self.bracket(held[:count]) for count in range(1, len(held) + 1)]
-        return all(_as_good_as_doubling(*pair) for pair in pairwise(brackets))
 
     def _confirm(self, held: Sequence[Held], bracket: Bracket) -> Hold | None:
         if bracket.low is not None and _needs_confirmation(held, bracket.low):
@@ -191,11 +193,15 @@ class CapacitySearch:
         if bracket.low is not None:
             ends = [users for users in (bracket.low, bracket.high) if users is not None]
             closed = bracket.high is None or bracket.high - bracket.low <= self._resolution_at(bracket.low)
-            return Found(bracket, closed and all(_confirmations(held, users) >= _CONFIRMATIONS for users in ends))
+            return Found(
+                bracket, closed and all(_confirmations(held, users) >= _CONFIRMATIONS for users in ends)
+            )
         verdicts = set(settled(held).values())
         if verdicts == {Verdict.INCONCLUSIVE}:
             return GaveUp(bracket, "no level could be judged")
-        return GaveUp(bracket, f"{bracket.high} users do not keep the limit, and nothing smaller was found that does")
+        return GaveUp(
+            bracket, f"{bracket.high} users do not keep the limit, and nothing smaller was found that does"
+        )
 
     def _resolution_at(self, users: int) -> int:
         return max(self.resolution, users // 100)
@@ -218,9 +224,15 @@ def _needs_confirmation(held: Sequence[Held], users: int) -> bool:
     return _confirmations(held, users) < _CONFIRMATIONS and holds < _MOST_HOLDS
 
 
+def _halvings(gap: int) -> int:
+    return math.ceil(math.log2(max(1, gap)))
+
+
 def settled(held: Sequence[Held]) -> dict[int, Verdict]:
     """Verdict of each level by all its holds that are not void: unanimous, or INCONCLUSIVE."""
-    return {users: said.pop() if len(said) == 1 else Verdict.INCONCLUSIVE for users, said in _said(held).items()}
+    return {
+        users: said.pop() if len(said) == 1 else Verdict.INCONCLUSIVE for users, said in _said(held).items()
+    }
 
 
 def _said(held: Sequence[Held]) -> dict[int, set[Verdict]]:
@@ -261,9 +273,15 @@ def _edge_beyond(held: Sequence[Held], low: int) -> int | None:
 
 
 def _edge_between(held: Sequence[Held], low: int, high: int) -> int | None:
-    """Interpolate between the bracket's ends, strictly inside; None when they do not straddle the limit."""
+    """Interpolate between the bracket's ends, strictly inside; None when the load does not explain them.
+
+    A level that lies on the limit, or was void, did not pass although its load may be 1 or less: then the
+    guess is the level below it.
+    """
     loads = _loads(held)
-    if low not in loads or high not in loads or not loads[low] <= 1 < loads[high]:
+    if low not in loads or high not in loads or not loads[low] <= 1 or loads[low] >= loads[high]:
+        return None
+    if loads[high] <= 1 and settled(held)[high] is Verdict.FAIL:
         return None
     guess = math.floor(low + (1 - loads[low]) * (high - low) / (loads[high] - loads[low]))
     return min(max(guess, low + 1), high - 1)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
 from pd_locust.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}")
 
@@ -30,7 +33,9 @@ class Tier:
         for field in ("prompt_tokens", "max_tokens"):
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"tier {self.name}: {field} must be a whole number from 1 on, not {value!r}")
+                raise ConfigError(
+                    f"tier {self.name}: {field} must be a whole number from 1 on, not {value!r}"
+                )
 
 
 STANDARD_TIERS: tuple[Tier, ...] = (
@@ -61,7 +66,9 @@ def load_tiers(path: str | Path) -> tuple[Tier, ...]:
     if isinstance(document, dict) and isinstance(document.get("tiers"), dict):
         document = document["tiers"]
     if not isinstance(document, dict) or not document:
-        raise ConfigError(f"tier file {path}: expected lines like 'chat: {{prompt_tokens: 2000, max_tokens: 300}}'")
+        raise ConfigError(
+            f"tier file {path}: expected lines like 'chat: {{prompt_tokens: 2000, max_tokens: 300}}'"
+        )
     return tuple(_tier_from_yaml(path, name, entry) for name, entry in document.items())
 
 

@@ -56,5 +56,9 @@ class Run:
         with Path(f"{self.prefix}_stats.csv").open(newline="") as file:
             return {(row["Type"], row["Name"]): row for row in csv.DictReader(file)}
 
+    def failures(self) -> list[dict[str, str]]:
+        with Path(f"{self.prefix}_failures.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
+
     def description(self) -> dict[str, Any]:
         return json.loads(Path(f"{self.prefix}_run.json").read_text())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,8 @@ from pd_locust.load.setup import LoadSetup
 from pd_locust.phase import Phase, PhaseKind, share_out
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pd_locust.load.session import Session
 
 logger = logging.getLogger(__name__)
@@ -55,7 +56,9 @@ class Crew:
     def _on_drain(self, msg: Any, **_kwargs: Any) -> None:
         self._session.drain(msg.data["limit_s"])
         self._report_records()
-        self._runner.send_message("pd_drained", {"drain": msg.data["drain"], "worker": self._runner.client_id})
+        self._runner.send_message(
+            "pd_drained", {"drain": msg.data["drain"], "worker": self._runner.client_id}
+        )
 
     def _report_records(self) -> None:
         """Send what has been recorded now: the master decides by it, or will stop listening."""
@@ -90,7 +93,13 @@ class Conductor:
         return len(self._users_by_worker())
 
     def run_phase(
-        self, phase: Phase, *, limit_s: float, drain_s: float, stop: Callable[[], bool], more: Callable[[], int | None]
+        self,
+        phase: Phase,
+        *,
+        limit_s: float,
+        drain_s: float,
+        stop: Callable[[], bool],
+        more: Callable[[], int | None],
     ) -> bool:
         """Hold one phase until every worker has what it asked for, then drain; False if it ended early.
 
@@ -129,7 +138,9 @@ class Conductor:
     def open_level(self, phase: Phase) -> None:
         """Say that all users of an open-ended phase are there."""
         for worker, users in self._users_by_worker().items():
-            self._runner.send_message("pd_phase", {"phase": phase.to_message(), "users": users}, client_id=worker)
+            self._runner.send_message(
+                "pd_phase", {"phase": phase.to_message(), "users": users}, client_id=worker
+            )
 
     def drain(self, limit_s: float) -> None:
         """Let every worker finish or cut what is in flight and report it; return when all have."""
@@ -149,7 +160,9 @@ class Conductor:
         if isinstance(self._runner, MasterRunner):
             return {
                 node.id: sum(node.user_classes_count.values())
-                for node in self._runner.clients.ready + self._runner.clients.spawning + self._runner.clients.running
+                for node in self._runner.clients.ready
+                + self._runner.clients.spawning
+                + self._runner.clients.running
             }
         assert isinstance(self._runner, LocalRunner)  # noqa: S101 - for the type checker
         return {self._runner.client_id: self._runner.user_count}

@@ -89,7 +89,9 @@ class PreciseCsvWriter(locust.stats.StatsCSVFileWriter):  # type: ignore[misc]
     need not be remembered.
     """
 
-    def __init__(self, environment: Any, percentiles: list[float], prefix: str, full_history: bool = False) -> None:
+    def __init__(
+        self, environment: Any, percentiles: list[float], prefix: str, full_history: bool = False
+    ) -> None:
         super().__init__(environment, percentiles, prefix, full_history=True)
         del full_history
 
@@ -98,7 +100,9 @@ class PreciseCsvWriter(locust.stats.StatsCSVFileWriter):  # type: ignore[misc]
             return list(self.percentiles_na)
         windowed = use_current and stats_entry.use_response_times_cache
         read = (
-            stats_entry.get_current_response_time_percentile if windowed else stats_entry.get_response_time_percentile
+            stats_entry.get_current_response_time_percentile
+            if windowed
+            else stats_entry.get_response_time_percentile
         )
         return [read(percent) or 0 for percent in self.percentiles_to_report]
 

@@ -91,6 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="give a stream up that has no token yet")
     group.add_argument("--pd-idle-timeout", metavar="S", type=float, default=60.0,
                        help="give a stream up that falls silent")
+    group.add_argument("--pd-max-failure-ratio", metavar="X", type=float, default=0.5,
+                       help="end the run when more of the last 30 s' requests fail (default 0.5; 1 never does)")
     group.add_argument("--pd-drain", metavar="S", type=float, default=60.0,
                        help="at the end, wait so long for requests in flight; the rest is recorded as cut")
     group.add_argument("--pd-sim-profile", metavar="NAME", default="qwen3.5-9b-8p8d",
@@ -170,6 +172,8 @@ class Settings:
         """Raise ConfigError naming the option and what it accepts."""
         if not 0 <= options.pd_headroom < 100:
             raise ConfigError(f"--pd-headroom {options.pd_headroom:g}: expected per cent from 0 to below 100")
+        if not 0 <= options.pd_max_failure_ratio <= 1:
+            raise ConfigError(f"--pd-max-failure-ratio {options.pd_max_failure_ratio:g}: expected a share from 0 to 1")
         for name in ("pd_first_token_timeout", "pd_idle_timeout", "pd_drain", "pd_sim_time_scale"):
             if not getattr(options, name) > 0:
                 raise ConfigError(f"--{name.replace('_', '-')} must be greater than 0")

@@ -7,9 +7,8 @@ import logging
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
 from dataclasses import replace
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -20,18 +19,19 @@ from locust.runners import MasterRunner, WorkerRunner
 from pd_locust.endpoint import Endpoint
 from pd_locust.errors import ConfigError, PdLocustError
 from pd_locust.load import options
+from pd_locust.load.abort import FailureWindow
 from pd_locust.load.conductor import Conductor, Crew
 from pd_locust.load.events import install_precision, keep_out_of_total
 from pd_locust.load.recorder import Outbox, RecordsFile, RunFile, recorded_levels
 from pd_locust.load.session import STREAM_PHASE, Session
 from pd_locust.load.setup import prepare
 from pd_locust.load.simulated import SimulatedService
-from pd_locust.load.users import user_class
+from pd_locust.load.users import choose_users
 from pd_locust.record import Outcome, RequestRecord
-from pd_locust.tier import EVERYDAY_TIERS
+from pd_locust.spread import Latencies
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pd_locust.load.shapes import Task
     from pd_locust.phase import Phase
@@ -40,9 +40,8 @@ logger = logging.getLogger(__name__)
 
 _REPORT_INTERVAL_S = 1.0
 _RAMP_S = 10
+_EXIT_FAILED = 1
 _EXIT_CONFIG = 2
-_UNKNOWN_E2E_MS = 1000.0
-_LONGEST_SPREAD_S = 30.0
 
 
 def register(events: Any, *, phases: Callable[[Any], None] | None = None) -> None:
@@ -75,23 +74,6 @@ def register(events: Any, *, phases: Callable[[Any], None] | None = None) -> Non
     events.init.add_listener(start)
 
 
-def _choose_users(environment: Any, settings: options.Settings) -> None:
-    """Offer one User class a tier: those of the locustfile, and new ones for own tiers."""
-    given = environment.parsed_options
-    by_tier = {user.tier: user for user in environment.user_classes if getattr(user, "tier", None)}
-    others = [user for user in environment.user_classes if not getattr(user, "tier", None)]
-    if given.user_classes or (given.class_picker and not given.pd_tiers):
-        names = [tier.name for tier in settings.tiers if tier.name in by_tier]
-    elif given.pd_tiers or given.pd_tier_file:
-        names = [tier.name for tier in settings.tiers]
-    else:
-        names = [tier.name for tier in EVERYDAY_TIERS if tier.name in by_tier]
-    chosen = [by_tier.get(name) or user_class(name) for name in names]
-    environment.user_classes = [*chosen, *others]
-    if environment.available_user_classes is not None:
-        environment.available_user_classes |= {user.__name__: user for user in chosen}
-
-
 class Worker:
     """pd_locust in a worker process: streams, and sends its records with Locust's reports."""
 
@@ -101,7 +83,7 @@ class Worker:
         environment.stop_timeout = 0
         Crew(environment, environment.pd_session)
         if not phased:
-            _choose_users(environment, settings)
+            choose_users(environment, settings.tiers)
 
         def add_records(client_id: str, data: dict[str, Any]) -> None:
             del client_id
@@ -117,6 +99,8 @@ class Plugin:
         self.environment = environment
         self.settings = settings
         self.refused = False
+        self.over = False
+        self._failures = FailureWindow(environment.parsed_options.pd_max_failure_ratio)
         self._on_record: Callable[[RequestRecord], None] | None = None
         self._latencies = Latencies()
         self._options = environment.parsed_options
@@ -124,7 +108,9 @@ class Plugin:
         self._resumed = self._levels_to_resume()
         self._runs = max((row.run for rows in self._resumed.values() for row in rows), default=0)
         self._scratch = contextlib.ExitStack()
-        prefix = self._options.csv_prefix or f"{self._scratch.enter_context(tempfile.TemporaryDirectory())}/run"
+        prefix = (
+            self._options.csv_prefix or f"{self._scratch.enter_context(tempfile.TemporaryDirectory())}/run"
+        )
         self._prefix = prefix
         self._records = RecordsFile(prefix)
         for rows in self._resumed.values():
@@ -138,7 +124,7 @@ class Plugin:
             Crew(environment, environment.pd_session)
         self.conductor = Conductor(environment)
         if not phased:
-            _choose_users(environment, settings)
+            choose_users(environment, settings.tiers)
         self._listen()
 
     def _levels_to_resume(self) -> dict[Phase, list[RequestRecord]]:
@@ -188,7 +174,8 @@ class Plugin:
     def _on_test_start(self, **_kwargs: Any) -> None:
         chosen = self._options
         chosen.pd_api_key = options.API_KEY.keep(chosen.pd_api_key or "")
-        self.refused = False
+        self.refused = self.over = False
+        self._failures.clear()
         self._runs += 1
         simulated = self._simulated is not None and self.environment.host == self._simulated.base_url
         try:
@@ -205,9 +192,7 @@ class Plugin:
             self.refuse(error)
             return
         workers = self.conductor.workers
-        self._run_file.begin(
-            self._setup, self.settings, vars(chosen), simulated=simulated, workers=workers
-        )
+        self._run_file.begin(self._setup, self.settings, vars(chosen), simulated=simulated, workers=workers)
         self.conductor.set_up(self._setup)
         if not self._phased:
             self.conductor.open_level(STREAM_PHASE)
@@ -219,10 +204,14 @@ class Plugin:
         return [tier for tier in self.settings.tiers if tier.name in wanted]
 
     def refuse(self, error: ConfigError) -> None:
-        """Say why the run cannot go on, and end it."""
+        """Say why the run cannot begin, and end it."""
         self.refused = True
-        print(f"pd_locust: {error}", file=sys.stderr)
-        self.environment.process_exit_code = _EXIT_CONFIG
+        self._end(str(error), exit_code=_EXIT_CONFIG)
+
+    def _end(self, last_word: str, *, exit_code: int) -> None:
+        self.over = True
+        print(f"pd_locust: {last_word}", file=sys.stderr)
+        self.environment.process_exit_code = exit_code
         if self._options.headless:
             gevent.spawn(self.environment.runner.quit)
         else:
@@ -268,9 +257,8 @@ class Plugin:
         del client_id
         rows = data.pop("pd_records", ())
         self._records.write(rows)
-        if self._on_record is not None:
-            for row in rows:
-                self._on_record(RequestRecord.from_row(row))
+        for row in rows:
+            self._note(RequestRecord.from_row(row))
 
     def _on_worker_connect(self, client_id: str, **_kwargs: Any) -> None:
         if self._setup is not None and self.environment.runner.state in {"spawning", "running"}:
@@ -278,8 +266,16 @@ class Plugin:
 
     def _take(self, record: RequestRecord) -> None:
         self._records.write([record.to_row()])
+        self._note(record)
+
+    def _note(self, record: RequestRecord) -> None:
         if self._on_record is not None:
             self._on_record(record)
+        if record.outcome is Outcome.CUT or self.over:
+            return
+        last_word = self._failures.note(time.monotonic(), record.category, record.failure_group)
+        if last_word is not None:
+            self._end(last_word, exit_code=_EXIT_FAILED)
 
     def hold(self, task: Task, stop: Callable[[], bool]) -> Sequence[RequestRecord] | None:
         """Hold a task's phase and return its records; None when the run is over before it is complete."""
@@ -296,22 +292,20 @@ class Plugin:
             return wanted
 
         def over() -> bool:
-            return self.refused or stop()
+            return self.over or stop()
 
         self._on_record = take
         complete = self.conductor.run_phase(
-            self._spread(task.phase), limit_s=task.limit_s, drain_s=self._options.pd_drain, stop=over, more=more
+            self._latencies.spread(task.phase),
+            limit_s=task.limit_s,
+            drain_s=self._options.pd_drain,
+            stop=over,
+            more=more,
         )
         self._on_record = None
         task.line.close(complete=complete)
         self._latencies.note(task.phase, rows)
         return None if over() else rows
-
-    def _spread(self, phase: Phase) -> Phase:
-        """Let a phase's users start over one E2E latency of their tier at this level, as far as it is known."""
-        if phase.users is None or phase.users < 2:
-            return phase
-        return replace(phase, spread_s=min(self._latencies.expect_ms(phase) / 1e3, _LONGEST_SPREAD_S))
 
     def resumed_levels(self, tier: str) -> list[tuple[int, Sequence[RequestRecord]]]:
         """Levels of this tier in the records of `--pd-resume`, in the order in which they were held."""
@@ -320,26 +314,3 @@ class Plugin:
             for phase, rows in self._resumed.items()
             if phase.tier == tier and phase.users is not None
         ]
-
-
-class Latencies:
-    """E2E latency by tier and level, to spread the users of the next level over about one of them."""
-
-    def __init__(self) -> None:
-        self._by_tier: dict[str, dict[int, float]] = {}
-
-    def note(self, phase: Phase, rows: Sequence[RequestRecord]) -> None:
-        """Remember what a phase has shown."""
-        e2e_ms = [row.e2e_ms for row in rows if row.outcome is Outcome.SUCCESS and row.e2e_ms is not None]
-        if e2e_ms and phase.tier and phase.users:
-            self._by_tier.setdefault(phase.tier, {})[phase.users] = fmean(e2e_ms)
-
-    def expect_ms(self, phase: Phase) -> float:
-        """Return the latency of the nearest level held so far, grown with the users; a second when there is none."""
-        known = self._by_tier.get(phase.tier or "", {})
-        users = phase.users or 1
-        if not known:
-            return _UNKNOWN_E2E_MS
-        nearest = min(known, key=lambda level: abs(level - users))
-        # Half way between a latency that does not depend on users and one that is proportional to them.
-        return known[nearest] * (1 + max(0.0, users / nearest - 1) / 2) if nearest > 1 else known[nearest]

@@ -119,7 +119,11 @@ def conclude(tier: str, levels: Sequence[Plateau], end: Found | GaveUp) -> None:
 def interrupted(tier: str, levels: Sequence[Plateau], bracket: Bracket, *, service_gone: bool) -> None:
     """Print what is known of a tier whose search was ended."""
     why = "the service does not answer any more" if service_gone else "stopped"
-    print(f"{tier}: {why}; so far {_edge(levels, bracket)}; --pd-resume goes on from here", file=sys.stderr, flush=True)
+    print(
+        f"{tier}: {why}; so far {_edge(levels, bracket)}; --pd-resume goes on from here",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _edge(levels: Sequence[Plateau], bracket: Bracket) -> str:
@@ -127,7 +131,11 @@ def _edge(levels: Sequence[Plateau], bracket: Bracket) -> str:
     verdicts = settled([Held.of(level) for level in levels])
     lower = "no level kept the limit"
     if bracket.low is not None:
-        best = next(level for level in reversed(levels) if level.users == bracket.low and level.verdict is Verdict.PASS)
+        best = next(
+            level
+            for level in reversed(levels)
+            if level.users == bracket.low and level.verdict is Verdict.PASS
+        )
         lower = f"{bracket.low} users keep the limit ({_seen(best)})"
     if bracket.high is None:
         return f"{lower}, none larger was held"

@@ -109,7 +109,9 @@ class RunFile:
             "runs": [],
         }
 
-    def begin(self, setup: LoadSetup, settings: Settings, options: dict[str, Any], *, simulated: bool, workers: int) -> None:
+    def begin(
+        self, setup: LoadSetup, settings: Settings, options: dict[str, Any], *, simulated: bool, workers: int
+    ) -> None:
         """Describe the run that starts now."""
         self._document |= {
             "target": {"base_url": setup.base_url, "model": setup.model, "simulated": simulated},
@@ -131,7 +133,9 @@ class RunFile:
             "options": _plain(options),
             "doubts": [doubt.to_json() for doubt in setup.doubts],
         }
-        self._document["runs"].append({"run": setup.run, "started_unix_s": round(time.time(), 3), "ended_unix_s": None})
+        self._document["runs"].append(
+            {"run": setup.run, "started_unix_s": round(time.time(), 3), "ended_unix_s": None}
+        )
         self._save()
 
     def end(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gevent
@@ -15,7 +14,7 @@ from pd_locust.prompt import prefixes
 from pd_locust.record import Circumstances, Part, RequestRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pd_locust.load.setup import LoadSetup
     from pd_locust.load.users import StreamUser
@@ -140,7 +139,11 @@ class Session:
     def _ticket(self, progress: PhaseProgress, part: Part) -> Ticket:
         # While Locust adds or removes users there is no level that a request could belong to.
         open_ended = progress.phase.kind is PhaseKind.OPEN
-        if open_ended and part is not Part.WAVE and len(self.environment.runner.user_greenlets) != progress.users:
+        if (
+            open_ended
+            and part is not Part.WAVE
+            and len(self.environment.runner.user_greenlets) != progress.users
+        ):
             return Ticket(progress, STREAM_PHASE, Part.RAMP)
         return Ticket(progress, progress.phase, part)
 

@@ -90,13 +90,21 @@ class LoadSetup:
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> LoadSetup:
         """Inverse of `to_message`."""
-        tiers = tuple(FittedTier(Tier(**part["tier"]), part["words"], part["tokens"]) for part in message["tiers"])
+        tiers = tuple(
+            FittedTier(Tier(**part["tier"]), part["words"], part["tokens"]) for part in message["tiers"]
+        )
         doubts = tuple(Doubt(**doubt) for doubt in message["doubts"])
         return cls(**{**message, "tiers": tiers, "doubts": doubts})
 
 
 def prepare(
-    settings: Settings, tiers: Sequence[Tier], *, base_url: str, api_key: str | None, model: str | None, run: int
+    settings: Settings,
+    tiers: Sequence[Tier],
+    *,
+    base_url: str,
+    api_key: str | None,
+    model: str | None,
+    run: int,
 ) -> LoadSetup:
     """Check the service with two small streams, and fit every tier's prompt by a few one-token requests.
 
@@ -108,8 +116,12 @@ def prepare(
     if not settings.check:
         if not model:
             raise ConfigError("--pd-no-check asks the service nothing: give the model ID with --pd-model")
-        fitted = [FittedTier(tier, max(0, tier.prompt_tokens - _USUAL_TEMPLATE_TOKENS), None) for tier in tiers]
-        return LoadSetup(endpoint.base_url, model, seed, tuple(fitted), api_key, **settings.for_requests(), run=run)
+        fitted = [
+            FittedTier(tier, max(0, tier.prompt_tokens - _USUAL_TEMPLATE_TOKENS), None) for tier in tiers
+        ]
+        return LoadSetup(
+            endpoint.base_url, model, seed, tuple(fitted), api_key, **settings.for_requests(), run=run
+        )
     checked = preflight(
         endpoint,
         api_key=api_key,

@@ -137,7 +137,9 @@ class CapacityShape(PhasedShape):
                 line = SearchLine(phase, step.why)
                 started_s = time.monotonic()
                 try:
-                    rows = yield Task(phase, line, options.pd_level_max_s, self._unclear(plugin, tier, step.users))
+                    rows = yield Task(
+                        phase, line, options.pd_level_max_s, self._unclear(plugin, tier, step.users)
+                    )
                 except GeneratorExit:
                     interrupted(tier, levels, search.bracket(held), service_gone=line.nobody_answers)
                     raise
@@ -148,7 +150,9 @@ class CapacityShape(PhasedShape):
                 line.judged(levels[-1], search.bracket(held), most_left, most_left * longest_s)
             conclude(tier, levels, step)
 
-    def _unclear(self, plugin: Plugin, tier: str, users: int) -> Callable[[Sequence[RequestRecord]], int | None]:
+    def _unclear(
+        self, plugin: Plugin, tier: str, users: int
+    ) -> Callable[[Sequence[RequestRecord]], int | None]:
         """Ask for the next larger sample as long as the verdict is open."""
         sizes = iter(sample_sizes(users)[1:])
 

@@ -29,7 +29,9 @@ class SimulatedService:
         line = process.stdout.readline() if process.stdout else ""
         if " ready " not in line:
             code = process.wait()
-            raise ConfigError(f"the simulated service did not start (exit code {code}); see its message above")
+            raise ConfigError(
+                f"the simulated service did not start (exit code {code}); see its message above"
+            )
         return cls(process, line.split(" ready ", 1)[1].split()[0])
 
     def stop(self) -> None:

@@ -14,11 +14,15 @@ from locust import User, constant, task
 from pd_locust.load import events
 from pd_locust.record import Circumstances, Outcome, RequestRecord
 from pd_locust.stream import Failure, StreamTiming
+from pd_locust.tier import EVERYDAY_TIERS
 from pd_locust.wire.measure import failure_of
 from pd_locust.wire.transport import Connection
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pd_locust.load.session import Session
+    from pd_locust.tier import Tier
 
 _numbers = count(1)
 
@@ -98,7 +102,9 @@ class StreamUser(User):  # type: ignore[misc]
             seen, timing or StreamTiming(0), cut=cut, loop_lag_ms=lag_ms, client_cpu_share=health.cpu_share
         )
 
-    def _exchange(self, seen: Circumstances, body: bytes, *, kept: bool) -> tuple[Circumstances, StreamTiming]:
+    def _exchange(
+        self, seen: Circumstances, body: bytes, *, kept: bool
+    ) -> tuple[Circumstances, StreamTiming]:
         """Send and read. A kept connection that the server had closed meanwhile is replaced once."""
         while True:
             sent_ns = time.perf_counter_ns()
@@ -108,7 +114,9 @@ class StreamUser(User):  # type: ignore[misc]
             except OSError as error:
                 self.connection.close()
                 if not kept or not isinstance(error, ConnectionError) or self.session.cutting:
-                    return seen, StreamTiming(sent_ns, end_ns=time.perf_counter_ns(), failure=failure_of(error))
+                    return seen, StreamTiming(
+                        sent_ns, end_ns=time.perf_counter_ns(), failure=failure_of(error)
+                    )
             kept = False
             failure = self._connect()
             seen = replace(
@@ -128,6 +136,23 @@ class StreamUser(User):  # type: ignore[misc]
 def user_class(tier: str) -> type[StreamUser]:
     """Make the User class of an own tier: `chat` is `ChatUser`."""
     return type(f"{tier[:1].upper()}{tier[1:]}User", (StreamUser,), {"tier": tier})
+
+
+def choose_users(environment: Any, tiers: Sequence[Tier]) -> None:
+    """Offer one User class a tier: those of the locustfile, and new ones for own tiers."""
+    given = environment.parsed_options
+    by_tier = {user.tier: user for user in environment.user_classes if getattr(user, "tier", None)}
+    others = [user for user in environment.user_classes if not getattr(user, "tier", None)]
+    if given.user_classes or (given.class_picker and not given.pd_tiers):
+        names = [tier.name for tier in tiers if tier.name in by_tier]
+    elif given.pd_tiers or given.pd_tier_file:
+        names = [tier.name for tier in tiers]
+    else:
+        names = [tier.name for tier in EVERYDAY_TIERS if tier.name in by_tier]
+    chosen = [by_tier.get(name) or user_class(name) for name in names]
+    environment.user_classes = [*chosen, *others]
+    if environment.available_user_classes is not None:
+        environment.available_user_classes |= {user.__name__: user for user in chosen}
 
 
 def _never_sent(failure: Failure) -> StreamTiming:

@@ -210,10 +210,30 @@ def test_a_run_in_which_every_request_fails_gives_a_report_and_exit_code_1(simul
 
 def test_a_dead_service_is_not_hammered(simulator, run_locust):
     service = simulator("--fault", "status-503")
-    run = run_locust(STREAM, "--host", service.url, "--users", "64", "--spawn-rate", "64", "--run-time", "10s",
-                     "--pd-tiers", "short", "--pd-model", "qwen3.5-9b", "--pd-no-check")  # fmt: skip
+    run = run_locust(
+        STREAM, "--host", service.url, "--users", "64", "--spawn-rate", "64", "--run-time", "10s",
+        "--pd-tiers", "short", "--pd-model", "qwen3.5-9b", "--pd-no-check", "--pd-max-failure-ratio", "1",
+    )  # fmt: skip
     assert run.returncode == 1, run.output
     records = run.records()
     assert 64 <= len(records) <= 200
     assert {record["category"] for record in records} == {"server_error"}
     assert {record["ttft_ms"] for record in records} == {""}
+    assert ("TTFT", "short") not in run.stats()
+    # One cause is one row, whatever ids the messages carry.
+    assert len(run.failures()) == 1
+
+
+def test_a_run_that_only_fails_ends_itself_with_a_clear_last_word_and_a_report(simulator, run_locust):
+    service = simulator("--fault", "error-mid-stream", "--time-scale", "0.1")
+    started = time.monotonic()
+    run = run_locust(
+        STREAM, "--host", service.url, "--users", "60", "--spawn-rate", "60", "--run-time", "60s",
+        "--pd-tiers", "short", "--pd-model", "qwen3.5-9b", "--pd-no-check", "--pd-max-tokens", "8",
+    )  # fmt: skip
+    assert time.monotonic() - started < 40
+    assert run.returncode == 1, run.output
+    last_word = next(line for line in run.output.splitlines() if line.startswith("pd_locust: run aborted"))
+    assert "(--pd-max-failure-ratio 0.5)" in last_word
+    assert "stream_error" in last_word
+    assert "stream_error" in Path(f"{run.prefix}_report.md").read_text()
