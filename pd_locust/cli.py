@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pd_locust.analysis.verbs import add_report, write_json
 from pd_locust.errors import ConfigError, PdLocustError
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_GATE = 3
-_PIPED_WIDTH = 100
 
 _EXAMPLES = """\
 examples:
@@ -80,15 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_check_arguments(check)
     check.set_defaults(verb=_check)
 
-    report = verbs.add_parser("report", help="tables of a recorded run, from its CSV files")
-    report.add_argument("prefix", metavar="PREFIX", help="what --csv was given, or one of the files")
-    report.add_argument("--slo", metavar="LIMIT", help="judge by this limit, e.g. 'ttft_p95<=800ms' [the run's]")
-    report.add_argument("--headroom", metavar="PERCENT", type=float, help="capacity kept free [the run's, 20]")
-    report.add_argument("--pairs", metavar="N", type=int, help="number of PD pairs [label pairs of the run]")
-    report.add_argument("--history-only", action="store_true", help="use Locust's history even if there are records")
-    report.add_argument("--json", metavar="FILE", help="write JSON there; - prints it instead of the tables")
-    report.add_argument("--no-files", action="store_true", help="print only")
-    report.set_defaults(verb=_report)
+    add_report(verbs)
 
     replay = verbs.add_parser("replay", help="judge answers saved with curl -sSN -i --raw")
     replay.add_argument("files", metavar="FILE", nargs="+")
@@ -103,22 +94,68 @@ def _add_check_arguments(parser: argparse.ArgumentParser) -> None:
     # Each with its name in the locustfiles as well: hints and errors speak of those.
     add = parser.add_argument
     add("--host", metavar="URL", help="base URL of the service (or PD_BASE_URL, OPENAI_BASE_URL)")
-    add("--model", "--pd-model", dest="pd_model", metavar="ID",
-        help="model ID (or PD_MODEL, OPENAI_MODEL); may be left out when the service lists exactly one")
-    add("--api-key", "--pd-api-key", dest="pd_api_key", metavar="KEY",
-        help="API key (or PD_API_KEY, OPENAI_API_KEY, which no process list shows)")
-    add("--header", "--pd-header", dest="pd_header", metavar="NAME:VALUE", action="append", default=[],
-        help="additional request header")
-    add("--thinking", "--pd-thinking", dest="pd_thinking", choices=("server", "on", "off"), default="server",
-        help="chat_template_kwargs.enable_thinking")
-    add("--extra-body", "--pd-extra-body", dest="pd_extra_body", metavar="JSON", default="",
-        help="merged into every request")
-    add("--no-ignore-eos", "--pd-no-ignore-eos", dest="pd_no_ignore_eos", action="store_true",
-        help="let the model end its answers early")
-    add("--insecure", "--pd-insecure", dest="pd_insecure", action="store_true",
-        help="do not verify TLS certificates")
-    add("--first-token-timeout", "--pd-first-token-timeout", dest="pd_first_token_timeout", metavar="S",
-        type=float, default=120.0, help="give up without a token after so long [120]")
+    add(
+        "--model",
+        "--pd-model",
+        dest="pd_model",
+        metavar="ID",
+        help="model ID (or PD_MODEL, OPENAI_MODEL); may be left out when the service lists exactly one",
+    )
+    add(
+        "--api-key",
+        "--pd-api-key",
+        dest="pd_api_key",
+        metavar="KEY",
+        help="API key (or PD_API_KEY, OPENAI_API_KEY, which no process list shows)",
+    )
+    add(
+        "--header",
+        "--pd-header",
+        dest="pd_header",
+        metavar="NAME:VALUE",
+        action="append",
+        default=[],
+        help="additional request header",
+    )
+    add(
+        "--thinking",
+        "--pd-thinking",
+        dest="pd_thinking",
+        choices=("server", "on", "off"),
+        default="server",
+        help="chat_template_kwargs.enable_thinking",
+    )
+    add(
+        "--extra-body",
+        "--pd-extra-body",
+        dest="pd_extra_body",
+        metavar="JSON",
+        default="",
+        help="merged into every request",
+    )
+    add(
+        "--no-ignore-eos",
+        "--pd-no-ignore-eos",
+        dest="pd_no_ignore_eos",
+        action="store_true",
+        help="let the model end its answers early",
+    )
+    add(
+        "--insecure",
+        "--pd-insecure",
+        dest="pd_insecure",
+        action="store_true",
+        help="do not verify TLS certificates",
+    )
+    add(
+        "--first-token-timeout",
+        "--pd-first-token-timeout",
+        dest="pd_first_token_timeout",
+        metavar="S",
+        type=float,
+        default=120.0,
+        help="give up without a token after so long [120]",
+    )
     add("--json", metavar="FILE", help="write JSON there; - prints it instead of the steps")
 
 
@@ -169,43 +206,11 @@ def _check(options: argparse.Namespace) -> int:
         on_step=(lambda step: print_step(step, console)) if to_terminal else None,
     )
     if options.json:
-        _write_json({"base_url": endpoint.base_url, **seen.to_json()}, options.json)
+        write_json({"base_url": endpoint.base_url, **seen.to_json()}, options.json)
     if to_terminal and seen.ok:
         doubtful = ", see the doubts above (!)" if seen.doubts else ""
         print(f"fine: {seen.model} can be measured{doubtful}")
     return EXIT_OK if seen.ok else EXIT_FAILED
-
-
-def _report(options: argparse.Namespace) -> int:
-    from rich.console import Console  # noqa: PLC0415
-
-    from pd_locust.analysis.export import to_json, write_tables  # noqa: PLC0415
-    from pd_locust.analysis.render import render_terminal, to_markdown  # noqa: PLC0415
-    from pd_locust.analysis.report import build  # noqa: PLC0415
-    from pd_locust.analysis.run import prefix_of  # noqa: PLC0415
-    from pd_locust.slo import Slo  # noqa: PLC0415
-
-    if options.headroom is not None and not 0 <= options.headroom < 100:
-        raise ConfigError(f"--headroom {options.headroom:g}: expected per cent from 0 to below 100")
-    if options.pairs is not None and options.pairs < 1:
-        raise ConfigError(f"--pairs {options.pairs}: expected a whole number from 1 on")
-    prefix = prefix_of(Path(options.prefix))
-    built = build(
-        prefix,
-        slo=Slo.parse(options.slo) if options.slo else None,
-        headroom=None if options.headroom is None else options.headroom / 100,
-        pairs=options.pairs,
-        history_only=options.history_only,
-    )
-    if options.json != "-":
-        render_terminal(built, Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH))
-    if options.json:
-        _write_json(to_json(built), options.json)
-    if not options.no_files:
-        written = [_write_markdown(to_markdown(built), Path(f"{prefix}_report.md")), *write_tables(built, prefix)]
-        if options.json != "-":
-            print("wrote " + ", ".join(map(str, written)))
-    return EXIT_OK
 
 
 def _replay(options: argparse.Namespace) -> int:
@@ -222,28 +227,14 @@ def _replay(options: argparse.Namespace) -> int:
         except PdLocustError as error:
             raise ConfigError(f"{name}: {error}") from None
     if options.json:
-        _write_json(verdicts, options.json)
+        write_json(verdicts, options.json)
     if options.json != "-":
         for verdict in verdicts:
-            shown = ", ".join(f"{key} {value}" for key, value in verdict.items() if key != "file" and value is not None)
+            shown = ", ".join(
+                f"{key} {value}" for key, value in verdict.items() if key != "file" and value is not None
+            )
             print(f"{verdict['file']}: {shown}")
     return EXIT_OK
-
-
-def _write_markdown(text: str, path: Path) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def _write_json(document: object, target: str) -> None:
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-    if target == "-":
-        print(text)
-        return
-    try:
-        Path(target).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--json {target}: {error.strerror}") from None
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """From a level's sample to a verdict: an interval for every condition, and three answers.
 
 Requests of a level come in waves, so neighbours are alike and their plain standard error is too small. The
-sample is cut into batches of one round (as many consecutive requests as there are users), whose means are
-nearly independent; Student's t over them gives the interval (batch means: Law and Kelton, Simulation
+sample is cut into batches of two rounds (a round is as many consecutive requests as there are users) or, when
+that gives fewer, into four; Student's t over their means gives the interval (batch means: Law and Kelton, Simulation
 Modeling and Analysis, ch. 9). A share also gets Wilson's score interval (1927), which does not collapse
 when every batch says the same, and the wider of the two holds.
 """
@@ -109,10 +109,12 @@ def _worst(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def _batches(finished: Sequence[Any], users: int | None) -> _Batches:
-    """Cut into rounds of one request a user; into four parts when that gives fewer, which widens the interval."""
+    """Cut into pairs of rounds of one request a user; into four parts when that gives fewer."""
     if len(finished) < _LEAST_SAMPLE:
         return []
-    count = max(_LEAST_BATCHES, len(finished) // max(1, users or 1))
+    # Pairs, because a wave rarely begins where a batch does: with one round each, neighbours share a wave, and
+    # up to twice as many levels whose true mean is on the limit get a verdict (benchmarks/verdict_coverage.py).
+    count = max(_LEAST_BATCHES, len(finished) // max(1, 2 * (users or 1)))
     # A single user's requests need no rounds of one: 30 batches estimate their spread well enough.
     count = min(count, 30, len(finished) // 2)
     edges = [round(index * len(finished) / count) for index in range(count + 1)]

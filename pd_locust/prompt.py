@@ -58,6 +58,21 @@ def _word_stream(seed: int) -> Iterator[str]:
         yield from rng.choices(WORDS, k=256)
 
 
+def interleave(weights: dict[str, int]) -> Iterator[str]:
+    """Yield names in the proportion of their weights, each as evenly spread as it can be, for ever.
+
+    Smooth weighted round robin: every turn all credits grow by the weights, and the largest pays for the turn.
+    """
+    total = sum(weights.values())
+    credit = dict.fromkeys(weights, 0)
+    while True:
+        for name, weight in weights.items():
+            credit[name] += weight
+        name = max(credit, key=credit.__getitem__)
+        credit[name] -= total
+        yield name
+
+
 def prefixes(seed: int, worker: int = 0) -> Iterator[str]:
     """Yield prefixes of PREFIX_WORDS words, no two alike, and none that another worker of the run yields.
 

@@ -14,6 +14,9 @@ from pd_locust.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+MIX = "mix"
+"""Name under which requests of several tiers at once are recorded; no tier may have it."""
+
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}")
 
 
@@ -30,6 +33,8 @@ class Tier:
             raise ConfigError(
                 f"tier {self.name!r}: a name is a letter followed by letters, digits, '_', '-' or '.' (32 at most)"
             )
+        if self.name == MIX:
+            raise ConfigError(f"tier {MIX}: this name stands for several tiers at once")
         for field in ("prompt_tokens", "max_tokens"):
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:

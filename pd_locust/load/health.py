@@ -11,6 +11,7 @@ _PROBE_S = 0.01
 # Shorter delays are the ordinary work of other streams; keeping them would only cost memory.
 _KEPT_NS = 500_000
 _REMEMBERED = 4096
+_LONGEST_NS = 1_000_000_000
 _CPU_WINDOW_S = 1.0
 
 
@@ -30,13 +31,17 @@ class ClientHealth:
         """Stop probing."""
         self._greenlet.kill()
 
-    def loop_lag_ms(self, start_ns: int, stop_ns: int) -> float:
-        """Longest delay of the loop between two instants of time.perf_counter_ns; 0 below half a millisecond."""
+    def loop_lag_ms(self, stamped_ns: int) -> float:
+        """Longest delay of the loop that a stamp taken at this time.perf_counter_ns may have suffered.
+
+        After a delay all greenlets that waited run one after another, so stamps count as touched by it for as
+        long again. 0 below half a millisecond.
+        """
         longest_ns = 0
         for woke_ns, delay_ns in reversed(self._delays):
-            if woke_ns < start_ns:
+            if woke_ns < stamped_ns - _LONGEST_NS:
                 break
-            if woke_ns - delay_ns <= stop_ns:
+            if woke_ns - delay_ns <= stamped_ns <= woke_ns + delay_ns:
                 longest_ns = max(longest_ns, delay_ns)
         return round(longest_ns / 1e6, 3)
 

@@ -113,6 +113,8 @@ def add_capacity_arguments(parser: argparse.ArgumentParser) -> None:
                        help="longest time a level is held; then it is INCONCLUSIVE")
     group.add_argument("--pd-confidence", metavar="C", type=float, default=DEFAULT_CONFIDENCE,
                        help="of a level's interval (default 0.95)")
+    group.add_argument("--pd-mix", metavar="WEIGHTS", default="",
+                       help="after the tiers, search a mix of them: short=6,long=1")
     group.add_argument("--pd-resume", metavar="PREFIX", help="go on from the levels in PREFIX_requests.csv")
 
 
@@ -149,6 +151,7 @@ class Settings:
     ignore_eos: bool
     verify_tls: bool
     check: bool
+    mix: dict[str, int]
     first_token_timeout_s: float
     idle_timeout_s: float
 
@@ -190,6 +193,7 @@ class Settings:
             ignore_eos=not options.pd_no_ignore_eos,
             verify_tls=not options.pd_insecure,
             check=not options.pd_no_check,
+            mix=_mix(getattr(options, "pd_mix", ""), known_tiers(options)),
             first_token_timeout_s=options.pd_first_token_timeout,
             idle_timeout_s=options.pd_idle_timeout,
         )
@@ -207,6 +211,18 @@ def known_tiers(options: Any) -> tuple[Tier, ...]:
     if options.pd_tiers:
         return choose_tiers(split_names(options.pd_tiers), tuple(known.values()))
     return tuple(known[tier.name] for tier in (own or STANDARD_TIERS))
+
+
+def _mix(text: str, tiers: tuple[Tier, ...]) -> dict[str, int]:
+    weights: dict[str, int] = {}
+    for part in split_names(text):
+        name, weight = _pair(part, "=", "--pd-mix", "TIER=WEIGHT")
+        if not weight.isascii() or not weight.isdigit() or int(weight) < 1:
+            raise ConfigError(f"--pd-mix {part!r}: a weight is a whole number from 1 on")
+        weights[name] = int(weight)
+    if weights:
+        choose_tiers(weights, tiers)
+    return weights
 
 
 def _confidence(options: Any) -> float:

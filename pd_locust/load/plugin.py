@@ -188,8 +188,11 @@ class Plugin:
                 model=None if simulated else chosen.pd_model or options.model_from_env(),
                 run=self._runs,
             )
-        except ConfigError as error:
+        except Exception as error:
+            # Whatever it was: Locust would log it and start the users all the same.
             self.refuse(error)
+            if not isinstance(error, ConfigError):
+                raise
             return
         workers = self.conductor.workers
         self._run_file.begin(self._setup, self.settings, vars(chosen), simulated=simulated, workers=workers)
@@ -203,7 +206,7 @@ class Plugin:
         wanted = {getattr(user, "tier", None) for user in self.environment.user_classes}
         return [tier for tier in self.settings.tiers if tier.name in wanted]
 
-    def refuse(self, error: ConfigError) -> None:
+    def refuse(self, error: Exception) -> None:
         """Say why the run cannot begin, and end it."""
         self.refused = True
         self._end(str(error), exit_code=_EXIT_CONFIG)

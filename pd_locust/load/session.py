@@ -10,8 +10,9 @@ from gevent.event import Event
 
 from pd_locust.load.health import ClientHealth
 from pd_locust.phase import Phase, PhaseKind, PhaseProgress
-from pd_locust.prompt import prefixes
+from pd_locust.prompt import interleave, prefixes
 from pd_locust.record import Circumstances, Part, RequestRecord
+from pd_locust.tier import MIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,6 +53,7 @@ class Session:
         self._cutting = False
         self._requests: dict[str, ChatRequest] = {}
         self._prefixes: Iterator[str] = iter(())
+        self._mix: Iterator[str] = iter(())
         self._tls: Any = None
         self._serial = 0
         # One reading of both clocks: wall-clock labels then move with the monotonic clock and never step.
@@ -67,6 +69,7 @@ class Session:
         self.setup = setup
         self._requests = setup.chat_requests()
         self._prefixes = prefixes(setup.seed, self.worker)
+        self._mix = interleave(setup.mix)
         self._tls = setup.tls()
         self._cutting = False
         self._serial = 0
@@ -148,8 +151,8 @@ class Session:
         return Ticket(progress, progress.phase, part)
 
     def request_for(self, tier: str) -> bytes:
-        """Return the body of the next request of this tier; no two of a run are alike."""
-        return self._requests[tier].body(next(self._prefixes))
+        """Return the body of the next request of this tier, or of the mix; no two of a run are alike."""
+        return self._requests[next(self._mix) if tier == MIX else tier].body(next(self._prefixes))
 
     def begin(self, user: StreamUser, tier: str, ticket: Ticket, connect_ms: float | None) -> Circumstances:
         """Note that a request starts now, and say under which circumstances."""

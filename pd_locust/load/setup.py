@@ -54,6 +54,7 @@ class LoadSetup:
     extra_body: dict[str, Any] = field(default_factory=dict)
     ignore_eos: bool = True
     verify_tls: bool = True
+    mix: dict[str, int] = field(default_factory=dict)
     run: int = 1
     doubts: tuple[Doubt, ...] = ()
 
@@ -149,6 +150,7 @@ def prepare(
         tiers=tuple(fitted),
         api_key=api_key,
         **(settings.for_requests() | {"ignore_eos": checked.ignore_eos}),
+        mix=settings.mix,
         run=run,
         doubts=checked.doubts,
     )

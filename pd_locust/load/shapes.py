@@ -17,7 +17,7 @@ from pd_locust.load.progress import PhaseLine, SearchLine, conclude, interrupted
 from pd_locust.phase import Phase, PhaseKind, benchmark_phases, level_phase
 from pd_locust.plateau import Plateau
 from pd_locust.search import CapacitySearch, Held, Hold
-from pd_locust.tier import choose_tiers
+from pd_locust.tier import MIX, choose_tiers
 
 if TYPE_CHECKING:
     from pd_locust.load.plugin import Plugin
@@ -124,9 +124,9 @@ class CapacityShape(PhasedShape):
     abstract = True
 
     def script(self, plugin: Plugin, options: Any) -> Script:
-        """Search every tier; levels already in the records of a resumed run are not held again."""
+        """Search every tier, then the mix; levels in the records of a resumed run are not held again."""
         search = CapacitySearch(options.pd_start, options.pd_max_users, options.pd_resolution)
-        for tier in plugin.settings.search_tiers:
+        for tier in (*plugin.settings.search_tiers, *([MIX] if plugin.settings.mix else [])):
             levels = [self._judge(plugin, tier, users, rows) for users, rows in plugin.resumed_levels(tier)]
             # A hold that the end of the earlier run cut short is void: it is held again.
             levels = [level for level in levels if not Held.of(level).void]

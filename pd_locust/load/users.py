@@ -97,7 +97,7 @@ class StreamUser(User):  # type: ignore[misc]
         health = self.session.health
         lag_ms = None
         if timing is not None and timing.text_ns:
-            lag_ms = health.loop_lag_ms(timing.sent_ns, timing.text_ns[0])
+            lag_ms = health.loop_lag_ms(timing.text_ns[0])
         return RequestRecord.from_timing(
             seen, timing or StreamTiming(0), cut=cut, loop_lag_ms=lag_ms, client_cpu_share=health.cpu_share
         )
