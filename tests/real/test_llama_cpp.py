@@ -28,7 +28,14 @@ def llama() -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, str(Path(__file__).with_name("llama_server.py")), str(weights), str(port), MODEL, KEY]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("llama_server.py")),
+        str(weights),
+        str(port),
+        MODEL,
+        KEY,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert "ready" in process.stdout.readline()
@@ -56,7 +63,9 @@ def test_a_wrong_key_is_named_as_such(llama):
 
 def test_single_streams_have_the_prompt_length_and_the_output_length_that_were_asked_for(llama, tmp_path):
     tiers = tmp_path / "tiers.yaml"
-    tiers.write_text("brief: {prompt_tokens: 60, max_tokens: 24}\nlonger: {prompt_tokens: 200, max_tokens: 24}\n")
+    tiers.write_text(
+        "brief: {prompt_tokens: 60, max_tokens: 24}\nlonger: {prompt_tokens: 200, max_tokens: 24}\n"
+    )
     prefix = tmp_path / "run"
     command = [
         sys.executable, "-m", "locust", "-f", str(BENCHMARK), "--headless", "--only-summary", "--csv", str(prefix),

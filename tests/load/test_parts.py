@@ -1,0 +1,192 @@
+"""The parts of the load that need neither Locust's runner nor a service."""
+
+from __future__ import annotations
+
+import random
+from argparse import ArgumentParser
+from types import SimpleNamespace
+
+import locust.stats
+import pytest
+
+from pd_locust.errors import ConfigError
+from pd_locust.failure import Category
+from pd_locust.load import options
+from pd_locust.load.abort import FailureWindow
+from pd_locust.load.events import bucket_response_time, keep_out_of_total
+from pd_locust.load.recorder import RecordsFile, _command_without_secrets, recorded_levels
+from pd_locust.load.users import Backoff
+from pd_locust.phase import Phase, PhaseKind, level_phase
+from pd_locust.prompt import interleave
+from pd_locust.record import Circumstances, Outcome, Part, RequestRecord
+from pd_locust.spread import Latencies
+from pd_locust.stream import StreamTiming
+
+
+def record(
+    e2e_ms: float, *, phase: str = "sweep/short/10", users: int = 10, tier: str = "short"
+) -> RequestRecord:
+    seen = Circumstances("id", 1, phase, tier, users, Part.SAMPLE, 0, 1, 1_000_000, 1)
+    timing = StreamTiming(0, text_ns=[int(e2e_ms * 5e5)], end_ns=int(e2e_ms * 1e6), finish_reason="length")
+    return RequestRecord.from_timing(seen, timing)
+
+
+@pytest.mark.parametrize(
+    ("response_time", "bucket"),
+    [
+        (504, 504),
+        (6.4249, 6.42),
+        (6.9, 6.9),
+        (1092.9, 1090),
+        (0.0644, 0.064),
+        (12345, 12300),
+        (0, 0),
+        (99.96, 100),
+    ],
+)
+def test_buckets_keep_three_digits(response_time, bucket):
+    assert bucket_response_time(response_time) == bucket
+
+
+def test_ttft_and_tpot_have_rows_of_their_own_and_are_not_in_the_total():
+    stats = locust.stats.RequestStats()
+    keep_out_of_total(stats)
+    for kind, value in [("POST", 900), ("TTFT", 120), ("TPOT", 8)]:
+        stats.log_request(kind, "short", value, 0)
+    assert stats.total.num_requests == 1
+    assert stats.total.total_response_time == 900
+    assert {key: entry.num_requests for key, entry in stats.entries.items()} == {
+        ("short", "POST"): 1, ("short", "TTFT"): 1, ("short", "TPOT"): 1,
+    }  # fmt: skip
+
+
+def test_a_user_backs_off_in_steps_and_starts_over_after_a_success():
+    backoff = Backoff(random.Random(1))
+    first, second, third, fourth = (backoff.next_s() for _ in range(4))
+    assert 0.75 <= first <= 1.25
+    assert 3 <= second <= 5
+    assert 11.25 <= third <= 18.75
+    assert 11.25 <= fourth <= 18.75
+    backoff.reset()
+    assert backoff.next_s() <= 1.25
+
+
+def test_retry_after_is_honoured_up_to_a_minute():
+    assert Backoff(random.Random(1)).next_s(7) == 7
+    assert Backoff(random.Random(1)).next_s(3600) == 60
+    assert Backoff(random.Random(1)).next_s(0) >= 0.75
+
+
+def test_a_run_is_aborted_when_more_than_the_allowed_share_of_the_window_failed():
+    window = FailureWindow(0.5)
+    for index in range(49):
+        assert window.note(index / 10, Category.SERVER_ERROR, "server_error: HTTP 503") is None
+    last_word = window.note(5, Category.SERVER_ERROR, "server_error: HTTP 503")
+    assert last_word is not None
+    assert last_word.startswith("run aborted: 50 of 50 requests in the last 30 s failed")
+    assert "50 of them as server_error: HTTP 503" in last_word
+
+
+def test_failures_that_have_left_the_window_do_not_count():
+    window = FailureWindow(0.5)
+    for _ in range(45):
+        window.note(0, Category.RESET, "reset")
+    assert [window.note(40 + index / 100, None, "") for index in range(60)] == [None] * 60
+    assert window.note(41, Category.RESET, "reset") is None
+
+
+def test_a_ratio_of_one_never_aborts():
+    window = FailureWindow(1)
+    assert [window.note(0, Category.RESET, "reset") for _ in range(200)] == [None] * 200
+
+
+def test_users_start_over_a_second_until_a_latency_is_known_and_then_over_about_one():
+    latencies = Latencies()
+    assert latencies.spread(level_phase("short", 10)).spread_s == 1.0
+    latencies.note(level_phase("short", 10), [record(400), record(600)])
+    assert latencies.spread(level_phase("short", 10)).spread_s == 0.5
+    assert latencies.spread(level_phase("short", 20)).spread_s == 0.75
+    assert latencies.spread(level_phase("short", 5)).spread_s == 0.5
+    assert latencies.spread(level_phase("long", 5)).spread_s == 1.0
+    assert latencies.spread(Phase("single/short", PhaseKind.COUNT, users=1, tier="short")).spread_s == 0.0
+
+
+def test_a_mix_interleaves_its_tiers_evenly():
+    turns = interleave({"short": 3, "long": 1})
+    assert [next(turns) for _ in range(8)] == ["short", "short", "long", "short"] * 2
+
+
+def test_records_of_levels_are_read_back_as_they_were_written(tmp_path):
+    written = [record(400), record(500), record(9, phase="stream"), record(600, phase="sweep/short/10/2")]
+    file = RecordsFile(str(tmp_path / "run"))
+    file.write(one.to_row() for one in written)
+    file.close()
+    levels = recorded_levels(str(tmp_path / "run"))
+    assert {phase.name: rows for phase, rows in levels.items()} == {
+        "sweep/short/10": written[:2], "sweep/short/10/2": written[3:],
+    }  # fmt: skip
+    assert next(iter(levels)).users == 10
+    assert levels[next(iter(levels))][0].outcome is Outcome.SUCCESS
+
+
+def test_a_file_to_resume_from_that_is_none_is_one_sentence(tmp_path):
+    with pytest.raises(ConfigError, match=r"--pd-resume: .*none_requests.csv: No such file"):
+        recorded_levels(str(tmp_path / "none"))
+    (tmp_path / "odd_requests.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ConfigError, match="is not a records file"):
+        recorded_levels(str(tmp_path / "odd"))
+
+
+def test_the_recorded_command_has_no_secrets():
+    words = [
+        "/x/bin/locust",
+        "--pd-api-key",
+        "sk-1",
+        "--pd-api-key=sk-2",
+        "--pd-header",
+        "X-Key: sk-3",
+        "--users",
+        "4",
+    ]
+    assert _command_without_secrets(words) == [
+        "locust", "--pd-api-key", "***", "--pd-api-key=***", "--pd-header", "***", "--users", "4",
+    ]  # fmt: skip
+
+
+def test_the_key_is_kept_outside_of_the_parsed_options():
+    secret = options.Secret()
+    parser = ArgumentParser()
+    parser.add_argument("--pd-api-key", type=secret.keep, default="")
+    parsed = parser.parse_args(["--pd-api-key", "sk-1"])
+    assert vars(parsed) == {"pd_api_key": ""}
+    assert secret.reveal() == "sk-1"
+    assert "sk-1" not in repr(secret)
+
+
+@pytest.mark.parametrize("text", ["16,x", "0", "-4", "1.5"])
+def test_levels_that_are_none_are_refused(text):
+    with pytest.raises(ConfigError, match="--pd-levels"):
+        options.read_levels(text)
+
+
+def test_levels_are_sorted_and_each_is_held_once():
+    assert options.read_levels("64, 16,64") == [16, 64]
+    assert options.read_levels("") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ('{"stream": false}', "stream is the benchmark's own to set"),
+        ("[1]", "expected a JSON object"),
+        ("{", "is not JSON"),
+    ],
+)
+def test_an_extra_body_that_would_break_the_benchmark_is_refused(given, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        options.extra_body_of(SimpleNamespace(pd_thinking="server", pd_extra_body=given))
+
+
+def test_thinking_is_a_field_of_the_chat_template():
+    asked = options.extra_body_of(SimpleNamespace(pd_thinking="off", pd_extra_body='{"temperature": 0}'))
+    assert asked == {"chat_template_kwargs": {"enable_thinking": False}, "temperature": 0}
