@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import socket
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -101,9 +103,6 @@ def test_a_level_is_sampled_only_after_every_user_has_finished_a_request_at_it(s
 
 
 def test_master_and_workers_on_their_own_lose_no_record(simulator, run_locust, tmp_path):
-    import socket
-    import subprocess
-
     service = simulator("--time-scale", "0.3")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -111,7 +110,10 @@ def test_master_and_workers_on_their_own_lose_no_record(simulator, run_locust, t
     worker = [
         sys.executable, "-m", "locust", "-f", str(BENCHMARK), "--worker", "--master-port", port, "--skip-log",
     ]  # fmt: skip
-    workers = [subprocess.Popen(worker, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in "ab"]
+    workers = [
+        subprocess.Popen(worker, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in "ab"
+    ]
     try:
         run = run_locust(
             BENCHMARK, "--host", service.url, "--master", "--expect-workers", "2", "--master-bind-host", "127.0.0.1",

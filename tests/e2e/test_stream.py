@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,11 @@ SHORT_RUN = ("--users", "6", "--spawn-rate", "6", "--run-time", "4s", "--pd-max-
 
 
 def environment(**variables: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PD_", "OPENAI_", "LOCUST_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PD_", "OPENAI_", "LOCUST_"))
+    }
     return kept | variables
 
 
@@ -50,7 +55,10 @@ def test_prompts_have_the_length_of_their_tier_and_none_is_sent_twice(simulator,
     for record in run.records():
         assert int(record["prompt_tokens"]) == nominal[record["tier"]]
         assert int(record["cached_tokens"]) == 0
-    seeds = {run.description()["seed"], run_locust(STREAM, "--host", service.url, *SHORT_RUN).description()["seed"]}
+    seeds = {
+        run.description()["seed"],
+        run_locust(STREAM, "--host", service.url, *SHORT_RUN).description()["seed"],
+    }
     assert len(seeds) == 2
 
 
@@ -72,8 +80,6 @@ def write(**_):
 """
     )
     run_locust(locustfile, "--host", service.url, *SHORT_RUN, "--pd-tiers", "short")
-    import json
-
     seen = json.loads((tmp_path / "seen.json").read_text())
     kinds = {kind: [row for row in seen if row[0] == kind] for kind in ("POST", "TTFT", "TPOT")}
     assert len(kinds["POST"]) == len(kinds["TTFT"]) == len(kinds["TPOT"]) > 0
@@ -105,7 +111,9 @@ def test_ctrl_c_lets_requests_in_flight_finish_and_loses_no_record(simulator, tm
         sys.executable, "-m", "locust", "-f", str(STREAM), "--headless", "--only-summary", "--csv", str(prefix),
         "--host", service.url, "--users", "5", "--spawn-rate", "5", "--pd-tiers", "short", "--pd-max-tokens", "200",
     ]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path
+    ) as process:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline and len(service.truth()) < 12:
             time.sleep(0.1)
@@ -186,8 +194,12 @@ def test_a_configuration_that_cannot_work_is_one_sentence_and_exit_code_2(run_lo
 def test_own_tiers_come_from_a_yaml_file(simulator, run_locust, tmp_path):
     service = simulator("--time-scale", "0.3")
     tiers = tmp_path / "tiers.yaml"
-    tiers.write_text("chat: {prompt_tokens: 300, max_tokens: 12}\nagent: {prompt_tokens: 3000, max_tokens: 5}\n")
-    run = run_locust(STREAM, "--host", service.url, "--users", "4", "--run-time", "4s", "--pd-tier-file", str(tiers))
+    tiers.write_text(
+        "chat: {prompt_tokens: 300, max_tokens: 12}\nagent: {prompt_tokens: 3000, max_tokens: 5}\n"
+    )
+    run = run_locust(
+        STREAM, "--host", service.url, "--users", "4", "--run-time", "4s", "--pd-tier-file", str(tiers)
+    )
     assert run.returncode == 0, run.output
     seen = {(record["tier"], record["prompt_tokens"], record["output_tokens"]) for record in run.records()}
     assert seen == {("chat", "300", "12"), ("agent", "3000", "5")}

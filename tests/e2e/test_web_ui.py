@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import requests
 from locust_process import STREAM, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.e2e
 
@@ -74,7 +78,9 @@ def test_the_form_offers_the_simulated_service_and_a_run_started_there_is_record
         assert '"host": "http://127.0.0.1:' in page
         host = page.split('"host": "')[1].split('"')[0]
         assert swarm(url, host=host)["success"]
-        wait_for(lambda: sum(row["num_requests"] for row in stats(url)["stats"] if row["method"] == "TTFT") > 20)
+        wait_for(
+            lambda: sum(row["num_requests"] for row in stats(url)["stats"] if row["method"] == "TTFT") > 20
+        )
         stop(url)
         first = Run(prefix, 0, "").records()
         assert swarm(url, host=host)["success"]
@@ -96,8 +102,6 @@ def test_the_form_offers_the_simulated_service_and_a_run_started_there_is_record
 
 @pytest.mark.parametrize("way", ["option", "environment", "form"])
 def test_the_key_is_in_no_page_and_in_no_file(simulator, tmp_path, way):
-    import os
-
     service = simulator("--time-scale", "0.3", "--api-key", KEY)
     options = ("--pd-api-key", KEY) if way == "option" else ()
     env = {**os.environ, "PD_API_KEY": KEY} if way == "environment" else None
