@@ -105,7 +105,7 @@ def _doubts(
         doubts.append(_no_upper_bound(tier, best.users))
     elif worst is None:
         doubts.append(_unclear_edge(tier, best.users, min(larger)))
-    if larger and min(larger) > best.users * 1.25:
+    if larger and min(larger) - best.users > max(1, best.users / 4):
         doubts.append(_coarse_bracket(tier, best.users, min(larger)))
     return tuple(doubts)
 

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pd_locust.analysis.verbs import add_report, write_json
+from pd_locust.analysis.verbs import add_compare, add_gate, add_plan, add_report
 from pd_locust.errors import ConfigError, PdLocustError
+from pd_locust.output import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,9 +24,13 @@ examples:
   locust -f locustfiles/pd_stream.py                          web UI against the simulated service
   pd-locust check --host https://llm.example/v1               one streamed answer, step by step
   locust -f locustfiles/pd_benchmark.py --headless --csv reports/benchmark
-  pd-locust report reports/benchmark                          tables of a recorded run
+  pd-locust report reports/benchmark                          tables and one HTML page of a recorded run
   pd-locust report reports/benchmark --slo 'ttft_p95<=800ms' --json -
+  pd-locust compare reports/before reports/after              level by level, with intervals
+  pd-locust gate reports/after --baseline reports/before      exit code 3 when it got worse
+  pd-locust plan reports/benchmark --rate short=30,long=5     PD pairs for a mix of traffic
   pd-locust replay answer.http                                judge an answer saved with curl -sSN -i --raw
+  pd-locust calibrate                                         what this machine's generator can be trusted with
   pd-locust sim --port 8000                                   the simulated service, on its own
 
 exit codes: 0 fine, 1 run failed, 2 usage or configuration, 3 limit or gate missed
@@ -38,6 +43,16 @@ examples:
   pd-locust check --host http://127.0.0.1:8000 --model qwen3.5-9b --thinking off --json -
 
 exit codes: 0 fine, 1 the service failed the check, 2 usage or configuration
+"""
+
+
+_CALIBRATE_EXAMPLES = """\
+examples:
+  pd-locust calibrate                                 below a minute; the result is kept for run.json
+  pd-locust calibrate --streams 256,512,768 --limit-ms 5 --json -
+
+The load is a real Locust process against the simulated service: a token every 8 ms a stream, loopback only.
+Let nothing else run meanwhile: what disturbs this measurement would disturb the others.
 """
 
 
@@ -80,11 +95,29 @@ def _parser() -> argparse.ArgumentParser:
     check.set_defaults(verb=_check)
 
     add_report(verbs)
+    add_compare(verbs)
+    add_gate(verbs)
+    add_plan(verbs)
 
     replay = verbs.add_parser("replay", help="judge answers saved with curl -sSN -i --raw")
     replay.add_argument("files", metavar="FILE", nargs="+")
     replay.add_argument("--json", metavar="FILE", help="write JSON there; - prints it instead of lines")
     replay.set_defaults(verb=_replay)
+
+    calibrate = verbs.add_parser(
+        "calibrate",
+        help="how many streams one process of this machine carries before TTFT is off",
+        epilog=_CALIBRATE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    calibrate.add_argument("--streams", metavar="LIST", help="levels to hold [32 to 384]")
+    calibrate.add_argument(
+        "--limit-ms", metavar="MS", type=float, default=1.0, help="error of TTFT allowed at p99 [%(default)s]"
+    )
+    calibrate.add_argument(
+        "--json", metavar="FILE", help="write JSON there; - prints it instead of the table"
+    )
+    calibrate.set_defaults(verb=_calibrate)
 
     verbs.add_parser("sim", help="the simulated PD service (pd-locust sim --help)", add_help=False)
     return parser
@@ -234,6 +267,41 @@ def _replay(options: argparse.Namespace) -> int:
                 f"{key} {value}" for key, value in verdict.items() if key != "file" and value is not None
             )
             print(f"{verdict['file']}: {shown}")
+    return EXIT_OK
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    from pd_locust.load.calibrate import DEFAULT_LEVELS, calibrate, store  # noqa: PLC0415
+    from pd_locust.load.options import read_levels  # noqa: PLC0415
+
+    def on_level(streams: int) -> None:
+        print(f"measuring {streams} streams", file=sys.stderr)
+
+    if not options.limit_ms > 0:
+        raise ConfigError("--limit-ms must be greater than 0")
+    found = calibrate(read_levels(options.streams or "") or DEFAULT_LEVELS, options.limit_ms, on_level)
+    document = found.to_json()
+    if options.json:
+        write_json(document, options.json)
+    kept = store(document)
+    if options.json == "-":
+        return EXIT_OK
+    print("streams  events/s  TTFT error ms: p50     p99  CPU us/event  of a core")
+    for level in found.levels:
+        print(
+            f"{level.streams:7} {level.events_per_s:9,} {level.error_p50_ms:18.2f} {level.error_p99_ms:7.2f}"
+            f" {level.us_per_event:13.1f} {level.cpu_share:9.0%}"
+        )
+    late_ms = found.service_late_below_ms
+    late = "over 100 ms" if late_ms is None else f"at most {late_ms:g} ms"
+    print(f"the simulated service itself was late by {late} at p99 of its tokens")
+    if found.best is None:
+        print(f"no level keeps TTFT within {options.limit_ms:g} ms at p99: something else uses this machine")
+    else:
+        print(
+            f"one process carries {found.best.streams} streams, {found.best.events_per_s:,} events/s, "
+            f"with TTFT within {options.limit_ms:g} ms at p99; kept in {kept}"
+        )
     return EXIT_OK
 
 

@@ -45,7 +45,7 @@ class Speech:
 
     def __init__(self, language: Language, catalogue: Mapping[str, str]) -> None:
         self.language = language
-        self._exact = catalogue
+        self.catalogue = catalogue
         # The template with most fixed text first: "at least {n} users" is also an "{n} users".
         templates = sorted((key for key in catalogue if _SLOT.search(key)), key=_fixed_length, reverse=True)
         self._templates = [(_pattern(template), catalogue[template]) for template in templates]
@@ -65,7 +65,7 @@ class Speech:
 
     def find(self, english: str) -> str | None:
         """Say it, or return None where the catalogue has nothing for it."""
-        if (said := self._exact.get(english)) is not None:
+        if (said := self.catalogue.get(english)) is not None:
             return said
         for pattern, template in self._templates:
             if match := pattern.fullmatch(english):

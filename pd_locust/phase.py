@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pd_locust.judgement import sample_sizes
 from pd_locust.record import Part
+from pd_locust.slo import DEFAULT_SLO
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -155,7 +156,7 @@ class PhaseProgress:
 def level_phase(tier: str, users: int, held_before: int = 0, requests: int | None = None) -> Phase:
     """Return a level of the sweep or search; held once more, it has a name and thus a plateau of its own."""
     name = f"sweep/{tier}/{users}" + (f"/{held_before + 1}" if held_before else "")
-    return Phase(name, PhaseKind.LEVEL, users, tier, requests or sample_sizes(users)[0])
+    return Phase(name, PhaseKind.LEVEL, users, tier, requests or sample_sizes(users, DEFAULT_SLO)[0])
 
 
 def benchmark_phases(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -25,21 +26,27 @@ if TYPE_CHECKING:
 
 # Holds that say something, and holds altogether, that the ends of the bracket may cost.
 _CONFIRMATIONS = 2
-_MOST_HOLDS = 4
+_MOST_HOLDS = 5
+
+
+class Void(StrEnum):
+    """Why a hold says nothing of the service."""
+
+    LATE = "the load generator was late itself"
+    CUT_SHORT = "the hold ended before its sample was complete"
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """One level that was held. `load` is the limited statistic / its limit: 1 at the limit, None if unknown.
 
-    A hold is `void` when it says nothing of the service: the generator was late itself, or the hold ended
-    before its sample was as large as samples get. Then it decides nothing beside a hold that is not.
+    A hold that is `void` decides nothing beside one that is not.
     """
 
     users: int
     verdict: Verdict
     load: float | None = None
-    void: bool = False
+    void: Void | None = None
 
     @classmethod
     def of(cls, level: Plateau) -> Held:
@@ -49,8 +56,12 @@ class Held:
         if limit is not None and finding is not None and finding.observed is not None:
             load = finding.observed / limit.request.limit_ms
         users = level.users or 0
-        ended_early = level.client_limited or level.finished < sample_sizes(users)[-1]
-        return cls(users, level.verdict, load, void=level.verdict is Verdict.INCONCLUSIVE and ended_early)
+        void = None
+        if level.client_limited:
+            void = Void.LATE
+        elif level.verdict is Verdict.INCONCLUSIVE and level.finished < sample_sizes(users, level.slo)[-1]:
+            void = Void.CUT_SHORT
+        return cls(users, level.verdict, load, void)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +82,11 @@ class Bracket:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Done. `confirmed` says that both ends of the bracket were held twice, and neither hold was void."""
+    """Done. `confirmed`: both ends of the bracket were held twice without a void; if not, `why` says why not."""
 
     bracket: Bracket
     confirmed: bool
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +102,8 @@ class CapacitySearch:
     """Double until a level does not pass, close in on the edge, confirm both of its sides.
 
     A level that is INCONCLUSIVE, or whose holds disagree, counts as not passed: it can lower the answer,
-    never raise it. A void hold that looked like a pass is repeated at once. Between two levels the limited
+    never raise it. A void hold that looked like a pass is repeated at once, for the level below it would tell
+    nothing of it; if that does not help the search ends there. Between two levels the limited
     statistic is interpolated, which lands beside the edge where the curve is almost straight. A guess that
     did less than doubling or halving would have done is followed by one of them, and none is made that could
     cost a level too many: there are at most 2 log2(max_users) + 4.
@@ -114,6 +127,8 @@ class CapacitySearch:
         if not held:
             return Hold(min(self.start, self.max_users), "first level")
         bracket = self.bracket(held)
+        if stuck := _stuck(held):
+            return self._conclude(held, bracket, stuck)
         step = (
             self._repeat(held)
             or self._widen(held, bracket)
@@ -121,7 +136,7 @@ class CapacitySearch:
             or self._confirm(held, bracket)
         )
         if step is None or len(held) >= self.most_levels:
-            return self._conclude(held, bracket)
+            return self._conclude(held, bracket, "" if step is None else "levels ran out")
         return step
 
     def bracket(self, held: Sequence[Held]) -> Bracket:
@@ -149,11 +164,8 @@ class CapacitySearch:
         return min(self.most_levels - len(held), 2 * _halvings(gap) + _CONFIRMATIONS)
 
     def _repeat(self, held: Sequence[Held]) -> Hold | None:
-        last = held[-1]
-        looked_like_a_pass = last.void and last.load is not None and last.load <= 1
-        holds = [level for level in held if level.users == last.users]
-        if looked_like_a_pass and all(level.void for level in holds) and len(holds) < _MOST_HOLDS - 1:
-            return Hold(last.users, "again, for the last hold said nothing of the service")
+        if _looked_like_a_pass(held):
+            return Hold(held[-1].users, "again, for the last hold said nothing of the service")
         return None
 
     def _widen(self, held: Sequence[Held], bracket: Bracket) -> Hold | None:
@@ -178,7 +190,11 @@ class CapacitySearch:
         middle = (low + high) // 2
         guess = _edge_between(held, low, high)
         missed = not _as_good_as_doubling(self.bracket(held[:-1]), bracket)
-        if guess is None or missed or len(held) + 1 + _halvings(high - low) + _CONFIRMATIONS > self.most_levels:
+        if (
+            guess is None
+            or missed
+            or len(held) + 1 + _halvings(high - low) + _CONFIRMATIONS > self.most_levels
+        ):
             return Hold(middle, "middle of the bracket")
         return Hold(guess, "where the line between the bracket's ends meets the limit")
 
@@ -189,19 +205,19 @@ class CapacitySearch:
             return Hold(bracket.high, "once more, to confirm that it does not pass")
         return None
 
-    def _conclude(self, held: Sequence[Held], bracket: Bracket) -> Found | GaveUp:
+    def _conclude(self, held: Sequence[Held], bracket: Bracket, obstacle: str) -> Found | GaveUp:
         if bracket.low is not None:
             ends = [users for users in (bracket.low, bracket.high) if users is not None]
-            closed = bracket.high is None or bracket.high - bracket.low <= self._resolution_at(bracket.low)
-            return Found(
-                bracket, closed and all(_confirmations(held, users) >= _CONFIRMATIONS for users in ends)
-            )
-        verdicts = set(settled(held).values())
-        if verdicts == {Verdict.INCONCLUSIVE}:
-            return GaveUp(bracket, "no level could be judged")
-        return GaveUp(
-            bracket, f"{bracket.high} users do not keep the limit, and nothing smaller was found that does"
+            unsure = [users for users in ends if _confirmations(held, users) < _CONFIRMATIONS]
+            if unsure and not obstacle:
+                obstacle = f"{unsure[0]} users could not be judged twice"
+            return Found(bracket, confirmed=not obstacle, why=obstacle)
+        if set(settled(held).values()) == {Verdict.INCONCLUSIVE}:
+            return GaveUp(bracket, f"no level could be judged{f': {obstacle}' if obstacle else ''}")
+        why = (
+            f"with {bracket.high} in flight the limit is missed, and nothing smaller was found that keeps it"
         )
+        return GaveUp(bracket, why)
 
     def _resolution_at(self, users: int) -> int:
         return max(self.resolution, users // 100)
@@ -215,8 +231,24 @@ def _as_good_as_doubling(before: Bracket, after: Bracket) -> bool:
     return after.high - after.low <= (before.high - before.low + 1) // 2
 
 
+def _looked_like_a_pass(held: Sequence[Held]) -> bool:
+    """Whether the last hold was void at a level that nothing else is known of, and its load was within the limit."""
+    last = held[-1]
+    known = any(level.users == last.users and level.void is None for level in held)
+    return last.void is not None and not known and last.load is not None and last.load <= 1
+
+
+def _stuck(held: Sequence[Held]) -> str:
+    """Say why holding the last level again would not help, if it would be held again."""
+    last = held[-1]
+    holds = sum(level.users == last.users for level in held)
+    if _looked_like_a_pass(held) and (last.void is Void.CUT_SHORT or holds >= _MOST_HOLDS):
+        return f"{last.users} users could not be judged, {last.void}"
+    return ""
+
+
 def _confirmations(held: Sequence[Held], users: int) -> int:
-    return sum(level.users == users and not level.void for level in held)
+    return sum(level.users == users and level.void is None for level in held)
 
 
 def _needs_confirmation(held: Sequence[Held], users: int) -> bool:
@@ -238,7 +270,7 @@ def settled(held: Sequence[Held]) -> dict[int, Verdict]:
 def _said(held: Sequence[Held]) -> dict[int, set[Verdict]]:
     verdicts: dict[int, set[Verdict]] = {}
     for level in held:
-        verdicts.setdefault(level.users, set()).update(() if level.void else (level.verdict,))
+        verdicts.setdefault(level.users, set()).update((level.verdict,) if level.void is None else ())
     return verdicts
 
 

@@ -122,3 +122,14 @@ def client_limited(where: str, loop_lag_ms: float | None, cpu_share: float | Non
         "one process cannot read so many streams, or other programs use its core",
         "--processes 2 or more, workers on other machines, and nothing else on this one",
     )
+
+
+def beyond_calibration(where: str, users: float, streams: int) -> Doubt:
+    """What this machine was measured to carry says more than what it happens to notice during a run."""
+    return Doubt(
+        "beyond-calibration",
+        where,
+        f"{users:.0f} users a process, where this machine was measured to carry {streams}",
+        "more streams than one process here reads without being late itself (pd-locust calibrate)",
+        "--processes 2 or more, workers on other machines, or pd-locust calibrate again while nothing else runs",
+    )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pd_locust.capacity import capacity_row, with_headroom
 from pd_locust.plateau import Plateau
+from pd_locust.search import CapacitySearch, Held, Hold
 from pd_locust.slo import DEFAULT_SLO, Slo, Verdict
 
 
@@ -120,3 +121,41 @@ def test_a_level_with_more_than_one_per_cent_of_failures_fits_no_statistic():
 
 def test_a_level_without_a_number_of_users_is_no_level():
     assert capacity_row("short", [replace(level(8, 100), users=None)], Slo.parse("ttft_p50<=1s")).levels == ()
+
+
+def late(plateau):
+    """The same level, seen by a generator whose loop was late by more than 5 % of the limit."""
+    return replace(plateau, loop_lag_p99_ms=26.0)
+
+
+def test_a_level_that_passed_once_and_failed_once_did_neither_and_is_a_doubt():
+    capacity = capacity_row(
+        "short", [level(32, 100), level(48, 490), level(48, 510), level(49, 900)], DEFAULT_SLO
+    )
+    assert (capacity.max_concurrency, capacity.worst.users, codes(capacity)) == (
+        32,
+        49,
+        ["disagreement", "coarse-bracket"],
+    )
+
+
+def test_a_hold_that_the_generator_limited_takes_nothing_back():
+    levels = [level(47, 490), late(level(47, 490)), late(level(48, 480)), level(48, 510), level(48, 510)]
+    capacity = capacity_row("short", levels, DEFAULT_SLO)
+    assert (capacity.max_concurrency, capacity.worst.users, codes(capacity)) == (47, 48, [])
+
+
+def test_an_edge_that_never_failed_outright_is_a_doubt():
+    capacity = capacity_row("short", [level(47, 490), late(level(48, 510))], DEFAULT_SLO)
+    assert (capacity.max_concurrency, capacity.worst, codes(capacity)) == (47, None, ["unclear-edge"])
+
+
+@given(st.integers(1, 300), st.integers(1, 40))
+def test_the_table_says_what_the_search_found(truth, start):
+    search, levels = CapacitySearch(start=start, max_users=256), []
+    while isinstance(step := search.next([Held.of(one) for one in levels]), Hold):
+        levels.append(level(step.users, 499 * step.users / truth))
+    capacity = capacity_row("short", reversed(levels), DEFAULT_SLO)
+    assert capacity.max_concurrency == step.bracket.low
+    assert (capacity.worst.users if capacity.worst else None) == step.bracket.high
+    assert codes(capacity) == ([] if step.bracket.high else ["no-upper-bound"])

@@ -20,7 +20,7 @@ _OPEN_QUOTE = re.compile(r"EOF inside string starting at row (\d+)")
 _EXCESS = "cells beyond the header"
 
 
-def read_csv(  # noqa: PLR0913 - what a file of its kind must be, spelled out
+def read_csv(
     path: Path,
     *,
     needed: Collection[str],
@@ -31,8 +31,9 @@ def read_csv(  # noqa: PLR0913 - what a file of its kind must be, spelled out
 ) -> tuple[pd.DataFrame, Doubt | None]:
     """Read the `needed` columns and those that `keep` wants; all but `texts` are numbers, empty cells absent.
 
-    `filled` is the last column that no row leaves empty: a line without it was cut. A last line without its line end was cut while it was written: it is left out and a Doubt says so.
-    Raises HistoryError with path, line and `remedy` for everything else that is not as its header says.
+    `filled` is the last column that no row leaves empty: a line without it was cut. A last line without its
+    line end was cut while it was written: it is left out and a Doubt says so. Raises HistoryError with path,
+    line and `remedy` for everything else that is not as its header says.
     """
     try:
         content = path.read_bytes()

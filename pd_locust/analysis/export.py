@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pd_locust.analysis.report import Report
-    from pd_locust.analysis.tables import Table
+    from pd_locust.analysis.table import Table
 
 REPORT_FORMAT = 1
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from pd_locust.analysis.table import Table
     from pd_locust.slo import Slo
     from pd_locust.warnings import Doubt
 
@@ -32,8 +33,9 @@ _TOGETHER = "several tiers were under load at once: users counts all of them tog
 class Report:
     """Everything that terminal, Markdown, HTML, CSV and JSON show. `answers` has one sentence a tier.
 
-    `held` are all levels in the order of time, `found` the capacities read from them. `source` is "requests" (exact) or "history" (what Locust kept); `cut` requests were ended by the end of
-    the run and are in no other number.
+    `held` are all levels in the order of time, `found` the capacities read from them. `source` is
+    "requests" (exact) or "history" (what Locust kept); `cut` requests were ended by the end of the run and are
+    in no other number.
     """
 
     prefix: Path
@@ -45,11 +47,11 @@ class Report:
     held: tuple[Level, ...]
     found: tuple[CapacityRow, ...]
     answers: tuple[str, ...]
-    single_stream: tables.Table
-    concurrency: tables.Table
-    capacity: tables.Table
-    levels: tables.Table
-    failures: tables.Table
+    single_stream: Table
+    concurrency: Table
+    capacity: Table
+    levels: Table
+    failures: Table
     cut: int
     doubts: tuple[Doubt, ...]
     notes: tuple[str, ...]

@@ -113,7 +113,7 @@ def levels_of(frame: pd.DataFrame, slo: Slo, nominal_tokens: Mapping[str, int]) 
         run, phase, tier, users, _ = cast("tuple[int, str, str, float, float]", key)
         kind = Kind.of(phase)
         alone = tiers[run, phase, users] == 1
-        requests = list(_to_requests(rows))
+        requests = list(requests_of(rows))
         parts_seen = set(rows["part"].unique())
         for selection in _SELECTIONS[kind]:
             if selection is Selection.FIRST_WAVE and not parts_seen & FIRST_WAVE:
@@ -163,7 +163,8 @@ def _stays(frame: pd.DataFrame) -> pd.Series[float]:
     return following.groupby(keys, observed=True).ffill().fillna(0)
 
 
-def _to_requests(rows: pd.DataFrame) -> Iterator[_Request]:
+def requests_of(rows: pd.DataFrame) -> Iterator[_Request]:
+    """Rows as a judge reads them: attributes, with None where nothing is."""
     # Column by column, not itertuples: that leaves NaN, which is not None, where there is nothing.
     columns = [_with_none(rows[name]) for name in _Request._fields]
     return map(_Request._make, zip(*columns, strict=True))

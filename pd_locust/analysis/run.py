@@ -41,10 +41,13 @@ def file_of(prefix: Path, suffix: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """Contents of PREFIX_run.json, read once; without the file everything has its default or is absent."""
+    """Contents of PREFIX_run.json, read once; without the file everything has its default or is absent.
+
+    `tiers` maps a name to its prompt and output tokens.
+    """
 
     document: dict[str, Any]
-    nominal_tokens: dict[str, int]
+    tiers: dict[str, tuple[int, int | None]]
     pairs: int | None
     slo: Slo
     headroom: float
@@ -70,8 +73,9 @@ class RunInfo:
         try:
             return cls(
                 document=document,
-                nominal_tokens={
-                    tier["name"]: int(tier["prompt_tokens"]) for tier in document.get("tiers") or ()
+                tiers={
+                    tier["name"]: (int(tier["prompt_tokens"]), tier.get("max_tokens"))
+                    for tier in document.get("tiers") or ()
                 },
                 pairs=_pairs(document.get("labels") or {}),
                 slo=Slo.parse(document["slo"]) if document.get("slo") else DEFAULT_SLO,
@@ -86,6 +90,11 @@ class RunInfo:
             )
         except (ConfigError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise HistoryError(f"{path}: not as this version writes it ({error!r}); {remedy}") from error
+
+    @property
+    def nominal_tokens(self) -> dict[str, int]:
+        """Prompt lengths that the run declares, by tier."""
+        return {name: prompt_tokens for name, (prompt_tokens, _) in self.tiers.items()}
 
     def facts(self) -> list[tuple[str, str]]:
         """Return what a reader must know before the numbers, as (name, text); the unknown is left out."""

@@ -18,6 +18,8 @@ def capacity_answer(row: CapacityRow, headroom: float) -> str:
     if row.best is None:
         if row.worst is None:
             return f"{row.tier}: no level could be judged by {row.slo}."
+        if not row.worst.successes:
+            return _none_succeeded(row.worst)
         seen = f"the smallest that missed it, {format_count(row.worst.users)}, had {_mean_text(row.worst)}"
         return f"{row.tier}: no number of users tried kept {row.slo}; {seen}."
     users = f"{'' if row.worst else 'at least '}{format_count(row.max_concurrency)} users"
@@ -28,13 +30,20 @@ def capacity_answer(row: CapacityRow, headroom: float) -> str:
 def fixed_answer(level: Level) -> str:
     """Say how a tier fares with the users that it was given, where no capacity was looked for."""
     seen = level.plateau
-    where = f"{seen.tier} at {seen.users} users" if seen.users != 1 else f"{seen.tier}, one stream"
+    where = (
+        f"{seen.tier} at {format_count(seen.users)} users" if seen.users != 1 else f"{seen.tier}, one stream"
+    )
     if not seen.successes:
-        return f"{where}: none of {format_count(seen.finished)} requests succeeded."
+        return _none_succeeded(seen)
     ttft = f"TTFT mean {format_ms(seen.ttft.mean)} ms, p95 {format_ms(seen.ttft.p95)} ms"
     tpot = f"TPOT mean {format_ms(seen.tpot.mean)} ms"
     success = f"{format_percent(seen.success_ratio)} of {format_count(seen.finished)} requests succeeded"
     return f"{where}: {ttft}; {tpot}; {success}."
+
+
+def _none_succeeded(seen: Plateau) -> str:
+    where = f"{seen.tier} at {format_count(seen.users)} users"
+    return f"{where}: none of {format_count(seen.finished)} requests succeeded."
 
 
 def _mean_text(plateau: Plateau) -> str:

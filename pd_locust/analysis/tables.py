@@ -1,12 +1,12 @@
-"""The tables of a report. Each column is defined once: for terminal, Markdown, CSV and JSON alike."""
+"""The tables of a report, with all their columns."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pd_locust.analysis.level import Level, Selection
+from pd_locust.analysis.table import Cell, Column, Table, text
 from pd_locust.capacity import STATISTICS, CapacityRow
 from pd_locust.units import NOT_AVAILABLE, format_count, format_ms, format_percent
 
@@ -17,40 +17,7 @@ if TYPE_CHECKING:
     from pd_locust.plateau import Plateau
     from pd_locust.summary import Summary
 
-Cell = str | int | float | None
-Row = dict[str, Cell]
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Column(Generic[_T]):
-    """`name` carries the unit and is the key in CSV and JSON; `heading` and `show` are for people."""
-
-    name: str
-    heading: str
-    show: Callable[[Any], str]
-    value: Callable[[_T], Cell]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows are mappings from column name to value; absent is None."""
-
-    name: str
-    columns: tuple[Column[Any], ...]
-    rows: tuple[Row, ...]
-
-    @classmethod
-    def of(cls, name: str, columns: Iterable[Column[_T]], things: Iterable[_T]) -> Table:
-        """One row for each thing."""
-        columns = tuple(columns)
-        rows = tuple({column.name: column.value(thing) for column in columns} for thing in things)
-        return cls(name, columns, rows)
-
-
-def text(value: Cell) -> str:
-    """Names as they are; absent reads `n/a`."""
-    return NOT_AVAILABLE if value is None else str(value)
 
 
 def _tpot(milliseconds: float | None) -> str:
@@ -116,7 +83,7 @@ def concurrency(levels: Iterable[Level], pairs: int | None) -> Table:
         Column("phase", "phase", text, lambda level: level.plateau.phase),
         Column("tier", "tier", text, lambda level: level.plateau.tier),
         Column("users", "users", format_count, lambda level: level.plateau.users),
-        Column("part", "part", text, lambda level: str(level.selection)),
+        Column("part", "part", text, lambda level: str(level.selection), translated=True),
         *_counts(),
         *_summary("ttft", format_ms, lambda level: level.plateau.ttft),
         *_summary("tpot", _tpot, lambda level: level.plateau.tpot),
@@ -135,7 +102,7 @@ def levels(levels: Iterable[Level]) -> Table:
         Column("tier", "tier", text, lambda level: level.plateau.tier),
         Column("users", "users", format_count, lambda level: level.plateau.users),
         Column("slo", "limit", text, lambda level: str(level.plateau.slo)),
-        Column("verdict", "verdict", text, lambda level: str(level.plateau.verdict)),
+        Column("verdict", "verdict", text, lambda level: str(level.plateau.verdict), translated=True),
         *_counts(),
         *_summary("ttft", format_ms, lambda level: level.plateau.ttft),
         *_interval(lambda level: level.plateau),
@@ -199,7 +166,7 @@ def failures(counts: Iterable[FailureCount]) -> Table:
         Column("count", "count", format_count, lambda failure: failure.count),
         Column("share", "share", format_percent, lambda failure: failure.share),
         Column("example", "example", text, lambda failure: failure.example),
-        Column("hint", "hint", text, lambda failure: failure.category.hint),
+        Column("hint", "hint", text, lambda failure: failure.category.hint, translated=True),
     ]
     return Table.of("failures", columns, counts)
 

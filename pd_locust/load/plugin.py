@@ -27,12 +27,14 @@ from pd_locust.load.session import STREAM_PHASE, Session
 from pd_locust.load.setup import prepare
 from pd_locust.load.simulated import SimulatedService
 from pd_locust.load.users import choose_users
+from pd_locust.load.web import WebTab
 from pd_locust.record import Outcome, RequestRecord
 from pd_locust.spread import Latencies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pd_locust.load.live import Live
     from pd_locust.load.shapes import Task
     from pd_locust.phase import Phase
 
@@ -88,6 +90,7 @@ class Worker:
         def add_records(client_id: str, data: dict[str, Any]) -> None:
             del client_id
             data["pd_records"] = outbox.take()
+            data["pd_in_flight"] = environment.pd_session.in_flight_by_tier()
 
         environment.events.report_to_master.add_listener(add_records)
 
@@ -126,6 +129,13 @@ class Plugin:
         if not phased:
             choose_users(environment, settings.tiers)
         self._listen()
+        self.live = self._show_live()
+
+    def _show_live(self) -> Live | None:
+        if not getattr(self.environment, "web_ui", None):
+            return None
+        doubts = lambda: self._setup.doubts if self._setup else ()  # noqa: E731 - read when somebody looks
+        return WebTab(self.environment, self.settings, self._records, doubts).live
 
     def _levels_to_resume(self) -> dict[Phase, list[RequestRecord]]:
         prefix = getattr(self._options, "pd_resume", None)
@@ -272,6 +282,8 @@ class Plugin:
         self._note(record)
 
     def _note(self, record: RequestRecord) -> None:
+        if self.live is not None:
+            self.live.take(record, time.monotonic())
         if self._on_record is not None:
             self._on_record(record)
         if record.outcome is Outcome.CUT or self.over:
@@ -308,6 +320,8 @@ class Plugin:
         self._on_record = None
         task.line.close(complete=complete)
         self._latencies.note(task.phase, rows)
+        if self.live is not None:
+            self.live.held(task.phase, rows)
         return None if over() else rows
 
     def resumed_levels(self, tier: str) -> list[tuple[int, Sequence[RequestRecord]]]:

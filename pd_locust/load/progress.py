@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from pd_locust.failure import Category
 from pd_locust.record import Outcome, Part
-from pd_locust.search import Found, GaveUp, Held, settled
+from pd_locust.search import Found, GaveUp, Held, Void, settled
 from pd_locust.slo import Verdict
-from pd_locust.units import format_count, format_ms
+from pd_locust.units import format_count, format_ms, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +112,7 @@ def conclude(tier: str, levels: Sequence[Plateau], end: Found | GaveUp) -> None:
         text = f"{tier}: no answer, {end.why}"
     else:
         text = f"{tier}: {_edge(levels, end.bracket)}"
-        text += "" if end.confirmed else " (not confirmed: levels ran out or could not be judged)"
+        text += "" if end.confirmed else f" (not confirmed: {end.why})"
     print(text, file=sys.stderr, flush=True)
 
 
@@ -148,7 +148,7 @@ def _seen(level: Plateau) -> str:
     """`ttft mean 341.5, 337.5 to 345.5 ms, p95 345.6 ms`: the limited statistic with its interval."""
     limit, finding = level.slo.primary, level.judgement.primary
     if limit is None or finding is None:
-        return "no latency limit"
+        return f"{format_percent(level.attainment)} attained, {level.failed} failed"
     metric, statistic = limit.request.metric, limit.statistic
     known = finding.low is not None and finding.high is not None
     interval = f", {format_ms(finding.low)} to {format_ms(finding.high)}" if known else ""
@@ -159,6 +159,10 @@ def _seen(level: Plateau) -> str:
 def _why_unclear(level: Plateau) -> str:
     if level.verdict is not Verdict.INCONCLUSIVE:
         return ""
-    if level.client_limited:
-        return f"  (the generator was late itself: loop lag p99 {format_ms(level.loop_lag_p99_ms)} ms)"
-    return "  (the level ended before its sample was complete)" if Held.of(level).void else "  (on the limit)"
+    match Held.of(level).void:
+        case Void.LATE:
+            return f"  ({Void.LATE}: loop lag p99 {format_ms(level.loop_lag_p99_ms)} ms)"
+        case Void.CUT_SHORT:
+            return f"  ({Void.CUT_SHORT})"
+        case None:
+            return "  (on the limit)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import os
 import platform
 import sys
@@ -13,14 +14,20 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from pd_locust.errors import ConfigError
+from pd_locust.load.calibrate import stored
+from pd_locust.load.options import split_names
 from pd_locust.phase import Phase, PhaseKind
 from pd_locust.record import COLUMNS, RECORD_VERSION, RequestRecord
+from pd_locust.warnings import beyond_calibration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pd_locust.load.options import Settings
     from pd_locust.load.setup import LoadSetup
+    from pd_locust.warnings import Doubt
+
+logger = logging.getLogger(__name__)
 
 # Version of PREFIX_run.json.
 #   1  first version
@@ -113,6 +120,8 @@ class RunFile:
         self, setup: LoadSetup, settings: Settings, options: dict[str, Any], *, simulated: bool, workers: int
     ) -> None:
         """Describe the run that starts now."""
+        calibration = stored()
+        doubts = [*setup.doubts, *_beyond(calibration, options, workers)]
         self._document |= {
             "target": {"base_url": setup.base_url, "model": setup.model, "simulated": simulated},
             "tiers": [
@@ -131,7 +140,8 @@ class RunFile:
             "headroom": settings.headroom,
             "workers": workers,
             "options": _plain(options),
-            "doubts": [doubt.to_json() for doubt in setup.doubts],
+            "calibration": calibration,
+            "doubts": [doubt.to_json() for doubt in doubts],
         }
         self._document["runs"].append(
             {"run": setup.run, "started_unix_s": round(time.time(), 3), "ended_unix_s": None}
@@ -150,6 +160,25 @@ class RunFile:
         draft = self.path.with_suffix(".json.tmp")
         draft.write_text(json.dumps(self._document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         draft.replace(self.path)
+
+
+def _beyond(calibration: dict[str, Any] | None, options: dict[str, Any], workers: int) -> list[Doubt]:
+    """Doubt the largest load asked for, if a process of this machine was measured to carry less.
+
+    Nothing is said of a calibration that carried nothing: it was disturbed. Workers may be on other machines,
+    which have not been measured; with them the users of one are compared all the same.
+    """
+    if not calibration or not calibration["streams"]:
+        return []
+    # Levels that cannot be read are the shape's to refuse.
+    levels = [int(level) for level in split_names(options.get("pd_levels") or "") if level.isdecimal()]
+    users = max(options.get("num_users") or 0, *levels, 0)
+    each = users / max(1, workers)
+    if each <= calibration["streams"]:
+        return []
+    doubt = beyond_calibration("load generator", each, calibration["streams"])
+    logger.warning("%s", doubt)
+    return [doubt]
 
 
 _SECRET_OPTIONS = ("--pd-api-key", "--pd-header", "--web-login")

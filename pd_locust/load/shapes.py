@@ -7,16 +7,16 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gevent import GreenletExit
 from locust import LoadTestShape
 
 from pd_locust.errors import ConfigError
 from pd_locust.judgement import sample_sizes
+from pd_locust.load.live import SearchState
 from pd_locust.load.options import read_levels, split_names
 from pd_locust.load.progress import PhaseLine, SearchLine, conclude, interrupted
 from pd_locust.phase import Phase, PhaseKind, benchmark_phases, level_phase
 from pd_locust.plateau import Plateau
-from pd_locust.search import CapacitySearch, Held, Hold
+from pd_locust.search import CapacitySearch, Found, GaveUp, Held, Hold
 from pd_locust.tier import MIX, choose_tiers
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class PhasedShape(LoadTestShape):  # type: ignore[misc]
         self._script: Script | None = None
         self._task: Task | None = None
         self._until_s = float("inf")
+        self._ends_with_the_run = False
 
     def script(self, plugin: Plugin, options: Any) -> Script:
         """Yield tasks; each is answered with the records of its phase."""
@@ -74,16 +75,13 @@ class PhasedShape(LoadTestShape):  # type: ignore[misc]
         options = self.runner.environment.parsed_options
         try:
             if self._script is None:
+                self._end_with_the_run()
                 self._script = self.script(plugin, options)
                 self._until_s = time.monotonic() + options.run_time if options.run_time else float("inf")
                 self._task = next(self._script)
             elif self._task is not None:
                 rows = plugin.hold(self._task, stop=self._is_over)
                 self._task = None if rows is None else self._script.send(rows)
-        except GreenletExit:
-            # Ctrl-C and the web UI's stop: the script says its last word.
-            self._end_script()
-            raise
         except StopIteration:
             self._task = None
         except ConfigError as error:
@@ -99,7 +97,14 @@ class PhasedShape(LoadTestShape):  # type: ignore[misc]
         nobody_answers = self._task is not None and self._task.line.nobody_answers
         return nobody_answers or time.monotonic() > self._until_s
 
-    def _end_script(self) -> None:
+    def _end_with_the_run(self) -> None:
+        # Ctrl-C and the web UI's stop come between two ticks as well as inside of one.
+        if not self._ends_with_the_run:
+            self.runner.environment.events.test_stop.add_listener(self._end_script)
+            self._ends_with_the_run = True
+
+    def _end_script(self, **_kwargs: Any) -> None:
+        """Let the script say its last word; the next run has a new one."""
         if self._script is not None:
             self._script.close()
             self._script = None
@@ -129,11 +134,11 @@ class CapacityShape(PhasedShape):
         for tier in (*plugin.settings.search_tiers, *([MIX] if plugin.settings.mix else [])):
             levels = [self._judge(plugin, tier, users, rows) for users, rows in plugin.resumed_levels(tier)]
             # A hold that the end of the earlier run cut short is void: it is held again.
-            levels = [level for level in levels if not Held.of(level).void]
+            levels = [level for level in levels if Held.of(level).void is None]
             held = [Held.of(level) for level in levels]
             longest_s = 0.0
-            while isinstance(step := search.next(held), Hold):
-                phase = level_phase(tier, step.users, sum(level.users == step.users for level in held))
+            while isinstance(step := self._next(plugin, search, tier, levels), Hold):
+                phase = self._phase(plugin, tier, step.users, levels)
                 line = SearchLine(phase, step.why)
                 started_s = time.monotonic()
                 try:
@@ -141,6 +146,8 @@ class CapacityShape(PhasedShape):
                         phase, line, options.pd_level_max_s, self._unclear(plugin, tier, step.users)
                     )
                 except GeneratorExit:
+                    if plugin.refused:
+                        raise
                     interrupted(tier, levels, search.bracket(held), service_gone=line.nobody_answers)
                     raise
                 longest_s = max(longest_s, time.monotonic() - started_s)
@@ -150,15 +157,30 @@ class CapacityShape(PhasedShape):
                 line.judged(levels[-1], search.bracket(held), most_left, most_left * longest_s)
             conclude(tier, levels, step)
 
+    def _next(
+        self, plugin: Plugin, search: CapacitySearch, tier: str, levels: Sequence[Plateau]
+    ) -> Hold | Found | GaveUp:
+        held = [Held.of(level) for level in levels]
+        step = search.next(held)
+        if plugin.live is not None:
+            state = SearchState(tuple(levels), search.bracket(held), step, search.most_left(held))
+            plugin.live.publish(tier, state)
+        return step
+
+    def _phase(self, plugin: Plugin, tier: str, users: int, levels: Sequence[Plateau]) -> Phase:
+        held_before = sum(level.users == users for level in levels)
+        return level_phase(tier, users, held_before, sample_sizes(users, plugin.settings.slo)[0])
+
     def _unclear(
         self, plugin: Plugin, tier: str, users: int
     ) -> Callable[[Sequence[RequestRecord]], int | None]:
         """Ask for the next larger sample as long as the verdict is open."""
-        sizes = iter(sample_sizes(users)[1:])
+        sizes = iter(sample_sizes(users, plugin.settings.slo)[1:])
 
         def more(rows: Sequence[RequestRecord]) -> int | None:
-            judgement = self._judge(plugin, tier, users, rows).judgement
-            return None if judgement.is_clear else next(sizes, None)
+            level = self._judge(plugin, tier, users, rows)
+            # A larger sample does not make a late generator's requests fewer than one in a hundred.
+            return None if level.judgement.is_clear or level.client_limited else next(sizes, None)
 
         return more
 

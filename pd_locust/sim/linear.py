@@ -10,6 +10,8 @@ from pd_locust.sim.job import Emission, Job
 if TYPE_CHECKING:
     from pd_locust.sim.profiles import LinearProfile
 
+_GOLDEN_RATIO = 0.6180339887498949
+
 
 class LinearService:
     """TTFT depends only on the jobs in flight at arrival: N closed-loop users all see base + N x step."""
@@ -24,6 +26,9 @@ class LinearService:
         """Fix the time of the first token by the number of jobs in flight, this one included."""
         self._left_tokens[job.key] = job.output_tokens
         ttft_ms = self._profile.base_ms + self._profile.per_request_ms * len(self._left_tokens)
+        # Multiples of the golden ratio fill the unit interval evenly, whatever stretch of them is looked at.
+        place = job.key * _GOLDEN_RATIO % 1
+        ttft_ms *= 1 + self._profile.spread_ratio * (2 * place - 1)
         heapq.heappush(self._due, (now_s + ttft_ms / 1000, job.key))
 
     def cancel(self, now_s: float, key: int) -> None:  # noqa: ARG002 - the Service protocol's signature

@@ -83,7 +83,10 @@ class PdProfile:
 
 @dataclass(frozen=True, slots=True)
 class LinearProfile:
-    """TTFT = base + per_request x (requests in flight at arrival, this one included); TPOT is constant."""
+    """TTFT = base + per_request x (requests in flight at arrival, this one included); TPOT is constant.
+
+    `spread_ratio` s spreads TTFTs evenly over 1 - s to 1 + s times that, request by request.
+    """
 
     name: str
     base_ms: float
@@ -91,6 +94,7 @@ class LinearProfile:
     tpot_ms: float
     max_model_len_tokens: int
     cache_block_tokens: int = 64
+    spread_ratio: float = 0.0
 
 
 Profile = PdProfile | LinearProfile
@@ -140,4 +144,15 @@ LINEAR = LinearProfile(
     name="linear", base_ms=20.0, per_request_ms=10.0, tpot_ms=10.0, max_model_len_tokens=65_536
 )
 
-PROFILES: dict[str, Profile] = {profile.name: profile for profile in (QWEN, LINEAR)}
+# For measuring the measurers: nothing in it depends on the load, so whatever the load does to a client's numbers
+# is the client's own. The spread keeps streams that start together from answering in the same microsecond.
+STEADY = LinearProfile(
+    name="steady",
+    base_ms=200.0,
+    per_request_ms=0.0,
+    tpot_ms=8.0,
+    max_model_len_tokens=65_536,
+    spread_ratio=0.2,
+)
+
+PROFILES: dict[str, Profile] = {profile.name: profile for profile in (QWEN, LINEAR, STEADY)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import secrets
 import time
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pd_locust.record import Circumstances, Part, RequestRecord
 from pd_locust.stream import Failure, StreamTiming
 from pd_locust.target.step import printable
 from pd_locust.units import format_count, format_ms
+from pd_locust.wire.answer import Answer
 from pd_locust.wire.chat import ChatRequest, read_event
 from pd_locust.wire.measure import failure_of
 
@@ -128,7 +128,7 @@ _FACTS = (
 )  # fmt: skip
 
 
-class _Overheard(http.client.HTTPResponse):
+class _Overheard(Answer):
     """An answer that remembers how its body began."""
 
     heard = b""
@@ -164,7 +164,7 @@ def probe(
     request_id = f"check-{seed:08x}"
     answers: list[_Overheard] = []
 
-    def overhear(*args: Any, **options: Any) -> http.client.HTTPResponse:
+    def overhear(*args: Any, **options: Any) -> Answer:
         answers.append(_Overheard(*args, **options))
         return answers[-1]
 

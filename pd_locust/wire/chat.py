@@ -67,6 +67,8 @@ class Delta(NamedTuple):
 
 
 _SILENT = Delta()
+_ANSWER = Delta(text=True, answer=True)
+_THOUGHT = Delta(text=True)
 
 
 def read_event(data: str) -> Delta:
@@ -95,6 +97,53 @@ def read_event(data: str) -> Delta:
         return Delta(text, answer, None, usage)
     reason, failure = _read_finish(finish)
     return Delta(text, answer, reason, usage, failure)
+
+
+class TextEvent(NamedTuple):
+    """The bytes around the text of one event. Other events of the stream differ from it in their text alone."""
+
+    before: bytes
+    after: bytes
+
+    @classmethod
+    def learn(cls, data: str) -> TextEvent | None:
+        """Take apart an event that says nothing but text; None if the place of the text is not beyond doubt.
+
+        Without a backslash every string of the JSON stands there as it is; if the text's occurs once, that is
+        its place, and any other string there would have been read in its stead.
+        """
+        if "\\" in data or read_event(data) not in (_ANSWER, _THOUGHT):
+            return None
+        delta = orjson.loads(data)["choices"][0].get("delta") or {}
+        text = delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning")
+        quoted = f'"{text}"'
+        place = data.find(quoted)
+        # rfind, not count: of `"content":":"` only the second `":"` is a string, and the two overlap.
+        if not isinstance(text, str) or place < 0 or data.rfind(quoted) != place:
+            return None
+        return cls(f"data: {data[: place + 1]}".encode(), f"{data[place + len(quoted) - 1 :]}\n\n".encode())
+
+    def skim(self, read: bytes) -> tuple[int, bytes]:
+        """Count the events at the start of `read` that fit; return their number and what follows them.
+
+        An event fits when its text needs no JSON escapes, for then decoding could not find anything else.
+        """
+        before, after = self
+        begin = len(before)
+        fitting = 0
+        while read.startswith(before):
+            end = read.find(after, begin)
+            if end <= begin:
+                break  # cut, of another kind, or without text
+            try:
+                text = read[begin:end].decode()
+            except UnicodeDecodeError:
+                break
+            if not text.isprintable() or '"' in text or "\\" in text:
+                break
+            fitting += 1
+            read = read[end + len(after) :]
+        return fitting, read
 
 
 def _has_hidden_text(delta: dict[str, Any]) -> bool:

@@ -64,10 +64,14 @@ def measure(
 
     def stamped() -> Iterator[bytes]:
         nonlocal arrived_ns
+        between_events = False
         for chunk in chunks:
             arrived_ns = now()
             timer.read(chunk)
-            yield chunk
+            rest = timer.skim(chunk, arrived_ns) if between_events else chunk
+            if rest:
+                yield rest
+                between_events = rest.endswith(b"\n\n")
             if timer.overdue(arrived_ns, first_token_limit_ns, idle_limit_ns):
                 raise TimeoutError
         timer.body_ended = True

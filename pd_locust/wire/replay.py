@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import io
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from pd_locust.errors import StreamError
 from pd_locust.record import Circumstances, Outcome, Part, RequestRecord
+from pd_locust.wire.answer import Answer
 from pd_locust.wire.transport import judge_response
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def replay(raw: bytes) -> dict[str, Any]:
     if not raw.startswith(b"HTTP/"):
         raise StreamError("no HTTP status line at the start; save the answer with curl -sSN -i --raw")
     saved: socket.socket = _Saved(raw)  # type: ignore[assignment]
-    response = http.client.HTTPResponse(saved, method="POST")
+    response = Answer(saved, method="POST")
     clock = count(1, 1_000_000)
     timing = judge_response(response, lambda: next(clock), sent_ns=0)
     return verdict(timing)

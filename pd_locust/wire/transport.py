@@ -1,4 +1,4 @@
-"""One kept HTTP/1.1 connection, on http.client and `read1`.
+"""One kept HTTP/1.1 connection, on http.client and its `read1`.
 
 Why not a client library: between `sent` and the first token nothing may run that is not needed. `requests`
 spends up to a millisecond of CPU a request there; `iter_lines` and `iter_content` wait for whole blocks.
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 from pd_locust.failure import Category
 from pd_locust.stream import Failure, StreamTiming
 from pd_locust.units import NS_PER_S
+from pd_locust.wire.answer import Answer
 from pd_locust.wire.chat import one_line, status_failure
 from pd_locust.wire.measure import failure_of, measure
-from pd_locust.wire.timing import DRAIN_S
+from pd_locust.wire.patience import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pd_locust.endpoint import Endpoint
-    from pd_locust.wire.measure import Watcher
 
 _READ_BYTES = 65_536
 _ERROR_BODY_BYTES = 65_536
@@ -108,7 +108,7 @@ class Connection:
         self,
         sent_ns: int,
         *,
-        answer: Callable[..., http.client.HTTPResponse] = http.client.HTTPResponse,
+        answer: Callable[..., Answer] = Answer,
     ) -> StreamTiming:
         """Read one answer to its end, whatever it is, and judge it. `answer` lets the preflight listen in.
 
@@ -119,6 +119,9 @@ class Connection:
         if sock is None:
             raise ConnectionResetError
         response = answer(sock, method="POST")
+        patience = Patience(
+            sock, response, first_token_s=self._first_token_timeout_s, idle_s=self._idle_timeout_s
+        )
         try:
             timing = judge_response(
                 response,
@@ -126,31 +129,17 @@ class Connection:
                 sent_ns=sent_ns,
                 first_token_limit_ns=int(self._first_token_timeout_s * NS_PER_S),
                 idle_limit_ns=int(self._idle_timeout_s * NS_PER_S),
-                watcher=_Patience(sock, self._idle_timeout_s),
+                patience=patience,
             )
         except BaseException:
             self.close()
             raise
         finally:
             response.close()
-        timing.keep_alive = self._sock is not None and timing.keep_alive
+        timing.keep_alive = self._sock is not None and timing.keep_alive and not patience.expired
         if not timing.keep_alive:
             self.close()
         return timing
-
-
-class _Patience:
-    """Before the first token the wait may be long, between tokens shorter, after the end short."""
-
-    def __init__(self, sock: socket.socket, idle_timeout_s: float) -> None:
-        self._sock = sock
-        self._idle_timeout_s = idle_timeout_s
-
-    def first_text(self) -> None:
-        self._sock.settimeout(self._idle_timeout_s)
-
-    def done(self) -> None:
-        self._sock.settimeout(DRAIN_S)
 
 
 def judge_response(
@@ -160,7 +149,7 @@ def judge_response(
     sent_ns: int,
     first_token_limit_ns: int | None = None,
     idle_limit_ns: int | None = None,
-    watcher: Watcher | None = None,
+    patience: Patience | None = None,
 ) -> StreamTiming:
     """Read one HTTP answer from its status line on. Raises ConnectionError when not even that came."""
     try:
@@ -173,15 +162,16 @@ def judge_response(
         return StreamTiming(sent_ns, end_ns=now(), failure=failure_of(error))
     if not 200 <= response.status < 300:
         return _refusal(response, now, sent_ns)
-    timing = measure(
-        body_chunks(response),
-        now,
-        sent_ns=sent_ns,
-        status=response.status,
-        first_token_limit_ns=first_token_limit_ns,
-        idle_limit_ns=idle_limit_ns,
-        watcher=watcher,
-    )
+    with patience or contextlib.nullcontext():
+        timing = measure(
+            body_chunks(response, patience),
+            now,
+            sent_ns=sent_ns,
+            status=response.status,
+            first_token_limit_ns=first_token_limit_ns,
+            idle_limit_ns=idle_limit_ns,
+            watcher=patience,
+        )
     timing.keep_alive = _can_be_kept(response)
     return timing
 
@@ -212,12 +202,23 @@ def _can_be_kept(response: http.client.HTTPResponse) -> bool:
     return response.isclosed() and not response.will_close and response.status >= 200
 
 
-def body_chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
+def body_chunks(response: http.client.HTTPResponse, patience: Patience | None = None) -> Iterator[bytes]:
     """Yield the body as it arrives, decompressed if the server compressed it unasked.
 
-    Raises IncompleteRead when a sized or chunked body is cut, OSError, and ValueError for a broken
-    compression or chunk header.
+    Raises IncompleteRead when a sized or chunked body is cut, OSError (TimeoutError when patience has run out),
+    and ValueError for a broken compression or chunk header.
     """
+    try:
+        yield from _body_chunks(response)
+    except (OSError, http.client.HTTPException, ValueError):
+        # We ended it ourselves, whatever the end looked like.
+        if patience is None or not patience.expired:
+            raise
+    if patience is not None and patience.expired:
+        raise TimeoutError
+
+
+def _body_chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
     encoding = (response.getheader("Content-Encoding") or "identity").strip().lower()
     if encoding != "identity" and encoding not in _UNZIPPED:
         raise ValueError(f"Content-Encoding {encoding}: identity was asked for, gzip or deflate can be read")

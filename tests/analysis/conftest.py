@@ -3,6 +3,7 @@ import json
 from pathlib import Path
 
 import pytest
+from analysis.virtual import SWEEP, slower, write_run
 
 from pd_locust.record import COLUMNS, RECORD_VERSION
 
@@ -85,3 +86,17 @@ def success():
 @pytest.fixture
 def failure():
     return lambda sent_ms=0, **changes: {**FAILURE, "sent_unix_us": sent_ms * 1000, **changes}
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """Sweeps of a baseline, of an equal deployment, and of two that take 5 and 12 % longer for everything."""
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        "base": write_run(folder / "base", SWEEP, seed=1, labels={"pairs": "8", "tp": "1"}),
+        "same": write_run(folder / "same", SWEEP, seed=2, labels={"pairs": "8", "tp": "1"}),
+        "slow": write_run(
+            folder / "slow", SWEEP, seed=3, profile=slower(0.05), labels={"pairs": "8", "tp": "2"}
+        ),
+        "slower": write_run(folder / "slower", SWEEP, seed=4, profile=slower(0.12)),
+    }

@@ -1,10 +1,12 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from pd_locust.analysis.page import to_html
 from pd_locust.analysis.report import build
 from pd_locust.errors import HistoryError
 from pd_locust.slo import Slo
@@ -217,3 +219,14 @@ def test_a_history_cut_in_its_last_line_loses_only_that_line(files, locust_write
 
     assert report.levels.rows[0]["requests"] == 15
     assert [doubt.code for doubt in report.doubts] == ["cut-line", "no-upper-bound"]
+
+
+def test_a_page_of_a_history_has_curves_of_what_a_history_knows(files, locust_writes):
+    plateaus = [second(users, ["short", 100 * users, 9, 3000]) for users in (2, 4) for _ in range(8)]
+    locust_writes(second(2), *plateaus)
+
+    html = to_html(build(files.prefix))
+
+    assert re.findall(r'<figure class="" id="([^"]+)"', html) == ["ttft_short", "tpot"]
+    assert 'class="band"' not in html
+    assert "Locust&#39;s history, without the requests" in html

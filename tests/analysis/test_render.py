@@ -4,13 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
-from pd_locust.analysis.render import render_terminal, to_markdown
 from pd_locust.analysis.export import to_json, write_tables
+from pd_locust.analysis.render import render_terminal, to_markdown
 from pd_locust.analysis.report import build
+from pd_locust.language import ENGLISH, Language, Speech
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "report.md"
+GOLDEN = Path(__file__).parents[1] / "golden"
+CHINESE = Speech.of(Language.ZH)
 TABLES = ("single_stream", "concurrency", "capacity", "levels")
 
 
@@ -65,23 +68,37 @@ def report(files, success, failure):
     return build(files.prefix)
 
 
-def printed(report, width):
+def printed(report, width, say=ENGLISH):
     """What a pipe of that width gets."""
     out = io.StringIO()
-    render_terminal(report, Console(file=out, width=width))
+    render_terminal(report, Console(file=out, width=width), say)
     return out.getvalue()
 
 
-def test_markdown_is_as_it_was(report):
-    assert to_markdown(report) == GOLDEN.read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("say", "name"), [(ENGLISH, "report.md"), (CHINESE, "report.zh.md")], ids=["en", "zh"]
+)
+def test_markdown_is_as_it_was(report, say, name):
+    assert to_markdown(report, say) == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("say", "name"), [(ENGLISH, "report.txt"), (CHINESE, "report.zh.txt")], ids=["en", "zh"]
+)
+def test_a_terminal_is_as_it_was(report, say, name):
+    text = printed(report, 100, say).replace(str(report.prefix), "reports/run")
+
+    assert text == (GOLDEN / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_a_terminal_is_wide_enough_and_no_number_is_shortened(report, width):
-    lines = printed(report, width).splitlines()
+    for say in (ENGLISH, CHINESE):
+        lines = printed(report, width, say).splitlines()
 
-    assert max(map(len, lines)) <= width
-    assert not any("…" in line for line in lines)
+        # A Chinese character takes two columns.
+        assert max(map(cell_len, lines)) <= width
+        assert not any("…" in line for line in lines)
 
 
 def test_a_narrow_terminal_says_which_columns_it_leaves_out(report):

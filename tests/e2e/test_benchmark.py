@@ -58,6 +58,11 @@ def test_exactly_the_requests_asked_for_start_and_finish(simulator, run_locust, 
     stats = run.stats()
     for row in [("POST", "medium"), ("TTFT", "medium"), ("TPOT", "medium"), ("", "Aggregated")]:
         assert int(stats[row]["Request Count"]) == 301, row
+    # Locust's own averages are exact: they must be those of the records, from all workers.
+    everything = run.records()
+    for kind, column in [("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("POST", "e2e_ms")]:
+        recorded = np.mean([float(record[column]) for record in everything])
+        assert float(stats[kind, "medium"]["Average Response Time"]) == pytest.approx(recorded, rel=1e-9)
 
 
 def test_the_protocol_runs_single_streams_then_the_count_then_every_level(simulator, run_locust):

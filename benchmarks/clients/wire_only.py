@@ -1,0 +1,40 @@
+# ruff: noqa: E402 - gevent has to patch before sockets are imported
+"""Our reading and recording without Locust: pd_locust.wire and RequestRecord under gevent, and nothing else."""
+
+from gevent import monkey
+
+monkey.patch_all()
+
+import csv
+import sys
+import time
+from pathlib import Path
+
+import gevent
+
+from pd_locust.access import streaming_headers
+from pd_locust.endpoint import Endpoint
+from pd_locust.record import COLUMNS, Circumstances, Part, RequestRecord
+from pd_locust.wire.chat import ChatRequest
+from pd_locust.wire.transport import Connection
+
+URL, STREAMS, ROUNDS, TOKENS, PREFIX = sys.argv[1:6]
+REQUEST = ChatRequest.build(model="qwen3.5-9b", text="hello", max_tokens=int(TOKENS), ignore_eos=True)
+ROWS: list[list[object]] = []
+
+
+def stream(number: int) -> None:
+    connection = Connection(Endpoint.parse(URL), streaming_headers(None, {}), now=time.perf_counter_ns)
+    connection.open()
+    gevent.sleep(1)  # until all are connected: connecting is no part of it
+    for turn in range(int(ROUNDS)):
+        request_id = f"wire-{number}-{turn}"
+        seen = Circumstances(request_id, 1, "wire", "short", None, Part.SAMPLE, 0, number, 0, int(STREAMS))
+        sent_ns = time.perf_counter_ns()
+        connection.send(request_id, REQUEST.body(""))
+        ROWS.append(RequestRecord.from_timing(seen, connection.receive(sent_ns)).to_row())
+
+
+gevent.joinall([gevent.spawn(stream, number) for number in range(int(STREAMS))], raise_error=True)
+with Path(f"{PREFIX}_requests.csv").open("w", newline="", encoding="utf-8") as file:
+    csv.writer(file).writerows([COLUMNS, *ROWS])

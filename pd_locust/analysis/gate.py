@@ -1,0 +1,207 @@
+"""A gate for CI: refuse a run that got worse by more than was allowed and more than noise explains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from pd_locust.analysis.compare import Place, below_knee, levels_by_place, refuse_unlike
+from pd_locust.analysis.expression import CAPACITY, Expression
+from pd_locust.analysis.requests import requests_of
+from pd_locust.analysis.rounds import Ratio, estimates
+from pd_locust.errors import ConfigError
+from pd_locust.judgement import judge
+from pd_locust.plateau import STEADY
+from pd_locust.slo import LatencyLimit, Slo, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pd_locust.analysis.level import Level
+    from pd_locust.analysis.report import Report
+
+DEFAULT_EXPRESSIONS = ("tok_s<-5%", "tpot_mean>+5%", "ttft_p95>+10%", "failures>1%")
+"""Throughput first: it is what differs least between two runs of the same deployment."""
+_CONFIDENCE = 0.95
+_INFINITE = float("inf")
+
+
+class Outcome(StrEnum):
+    """`noise`: beyond the bound, but so little or so uncertain that chance explains it. Not a miss."""
+
+    KEPT = "kept"
+    MISSED = "missed"
+    NOISE = "noise explains it"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One expression at one level. Values and interval are in `unit`: ms, a rate, users, % or % of change."""
+
+    expression: str
+    tier: str
+    users: int | None
+    old: float | None
+    new: float | None
+    seen: float | None
+    low: float | None
+    high: float | None
+    unit: str
+    outcome: Outcome
+
+
+def gate(
+    new: Report,
+    old: Report | None,
+    expressions: Sequence[Expression],
+    slo: Slo | None = None,
+    at: int | None = None,
+) -> list[Check]:
+    """Check every expression and limit for every tier that it names, or for all tiers.
+
+    Raises ConfigError when there is nothing to check against or no level to check at.
+    """
+    if not expressions and slo is None:
+        if old is None:
+            raise ConfigError("nothing to hold the run against: give --baseline, --fail-if or --slo")
+        expressions = [Expression.parse(text) for text in DEFAULT_EXPRESSIONS]
+    for expression in expressions:
+        if expression.relative and old is None:
+            raise ConfigError(f"--fail-if {expression.text!r}: a change needs a --baseline")
+    if old is not None:
+        refuse_unlike(old, new)
+    levels = _Levels.of(new, old, at)
+    asked = [(expression, tier) for expression in expressions for tier in levels.tiers_for(expression)]
+    # All intervals together hold with 95 %.
+    confidence = 1 - (1 - _CONFIDENCE) / max(1, len(asked))
+    checks = [_check(expression, tier, levels, confidence) for expression, tier in asked]
+    if slo is not None:
+        checks += [check for tier in levels.places for check in _limits(levels.new_at(tier), slo)]
+    return checks
+
+
+@dataclass(frozen=True, slots=True)
+class _Levels:
+    """The level of each tier at which it is checked."""
+
+    new: Report
+    old: Report | None
+    places: dict[str, Place]
+
+    @classmethod
+    def of(cls, new: Report, old: Report | None, at: int | None) -> _Levels:
+        """Choose the largest level, held in both runs, that passed below the knee in the baseline.
+
+        At the knee a healthy deployment's TTFT moves by tens of per cent from run to run. The baseline
+        decides, for a run that no longer passes there is what the gate is for.
+        """
+        basis = old or new
+        held, held_new = levels_by_place(basis), levels_by_place(new)
+        places: dict[str, Place] = {}
+        for place, level in sorted(held.items(), key=lambda item: (item[0][2], item[1].plateau.finished)):
+            _, tier, users = place
+            fits = users == at if at else level.plateau.verdict is Verdict.PASS and below_knee(place, basis)
+            if fits and place in held_new:
+                places[tier] = place
+        if not places:
+            which = f"of {at} users" if at else "that passed at 80 % of the capacity or less"
+            raise ConfigError(
+                f"{new.prefix}: no level {which} was held{' in both runs' if old else ''}; "
+                "hold one (--pd-levels, --pd-concurrency), or name one with --at"
+            )
+        return cls(new, old, places)
+
+    def new_at(self, tier: str) -> Level:
+        return levels_by_place(self.new)[self.places[tier]]
+
+    def old_at(self, tier: str) -> Level | None:
+        return levels_by_place(self.old)[self.places[tier]] if self.old else None
+
+    def tiers_for(self, expression: Expression) -> list[str]:
+        there = [row.tier for row in self.new.found] if expression.name == CAPACITY else list(self.places)
+        if expression.tier is None and there:
+            return there
+        if expression.tier not in there:
+            raise ConfigError(
+                f"--fail-if {expression.text!r}: there is no such tier; there are {', '.join(there)}"
+            )
+        return [expression.tier]
+
+
+def _check(expression: Expression, tier: str, levels: _Levels, confidence: float) -> Check:
+    if expression.name == CAPACITY:
+        return _check_capacity(expression, tier, levels)
+    level = levels.new_at(tier)
+    if expression.measure is None:
+        side = Slo.parse(f"failures<={expression.bound * 100:g}%")
+        return next(_limits(level, side, expression.text))
+    new = estimates(level).get(expression.name)
+    unit = expression.measure.unit
+    users = level.plateau.users
+    if new is None:
+        # Nothing that could be measured: no success is a miss, whatever was asked.
+        return Check(expression.text, tier, users, None, None, None, None, None, unit, Outcome.MISSED)
+    if not expression.relative:
+        low, high = new.interval(confidence) or (None, None)
+        outcome = _outcome(expression, new.value, low, high)
+        return Check(expression.text, tier, users, None, new.value, new.value, low, high, unit, outcome)
+    old_level = levels.old_at(tier)
+    old = estimates(old_level).get(expression.name) if old_level else None
+    ratio = Ratio.of(old, new, confidence) if old else None
+    return _relative(expression, (tier, users), old.value if old else None, new.value, ratio)
+
+
+def _check_capacity(expression: Expression, tier: str, levels: _Levels) -> Check:
+    row = next(row for row in levels.new.found if row.tier == tier)
+    # The true capacity lies between the largest level that passed and the smallest that failed.
+    low, high = row.max_concurrency or 0, row.worst.users if row.worst else None
+    if not expression.relative:
+        outcome = _outcome(expression, low, low, _INFINITE if high is None else high - 1)
+        return Check(expression.text, tier, None, None, low, low, low, high, "users", outcome)
+    before = next((one for one in levels.old.found if one.tier == tier), None) if levels.old else None
+    old_low, old_high = (before.max_concurrency, before.worst) if before else (None, None)
+    if not old_low:
+        return _relative(expression, (tier, None), old_low, low, None)
+    above = old_high.users if old_high else None
+    ratio = Ratio(low / old_low, low / above if above else 0.0, high / old_low if high else _INFINITE)
+    return _relative(expression, (tier, None), old_low, low, ratio)
+
+
+def _relative(
+    expression: Expression, place: tuple[str, int | None], old: float | None, new: float, ratio: Ratio | None
+) -> Check:
+    if ratio is None:
+        return Check(expression.text, *place, old, new, None, None, None, "% of change", Outcome.NOISE)
+    outcome = _outcome(expression, ratio.value, ratio.low, ratio.high)
+    change, low, high = (_change(value) for value in (ratio.value, ratio.low, ratio.high))
+    return Check(expression.text, *place, old, new, change, low, high, "% of change", outcome)
+
+
+def _change(ratio: float | None) -> float | None:
+    return None if ratio is None or ratio in (0.0, _INFINITE) else (ratio - 1) * 100
+
+
+def _outcome(expression: Expression, value: float, low: float | None, high: float | None) -> Outcome:
+    if not expression.is_beyond(value):
+        return Outcome.KEPT
+    nearest = low if expression.above else high
+    return Outcome.MISSED if nearest is not None and expression.is_beyond(nearest) else Outcome.NOISE
+
+
+def _limits(level: Level, slo: Slo, text: str | None = None) -> Iterator[Check]:
+    """Judge the steady part of a level by each condition of a limit."""
+    if level.requests is None:
+        return
+    plateau = level.plateau
+    sample = [row for row in requests_of(level.requests) if row.part in STEADY]
+    outcomes = {Verdict.PASS: Outcome.KEPT, Verdict.FAIL: Outcome.MISSED, Verdict.INCONCLUSIVE: Outcome.NOISE}
+    for found in judge(sample, slo, plateau.users).findings:
+        # Percentiles are infinite among failures, and shares are of 1.
+        unit, scale = ("ms", 1) if isinstance(found.condition, LatencyLimit) else ("%", 100)
+        values = (found.observed, found.low, found.high)
+        seen, low, high = (None if value is None or value == _INFINITE else value * scale for value in values)
+        name = text or str(found.condition)
+        yield Check(
+            name, plateau.tier, plateau.users, None, seen, seen, low, high, unit, outcomes[found.verdict]
+        )

@@ -1,0 +1,232 @@
+"""What one process of this machine carries: TTFT's error against the simulated service, which knows the truth."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from argparse import Namespace
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pd_locust.errors import PdLocustError
+from pd_locust.load.simulated import SimulatedService
+from pd_locust.summary import Summary, percentile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# Version of the stored file.
+#   1  first version
+CALIBRATION_FORMAT = 1
+
+DEFAULT_LEVELS = (32, 64, 96, 128, 192, 256, 384)
+_TOKENS = 64
+_LEVEL_MAX_S = 8
+# A role, the finish, the usage and [DONE].
+_EVENTS_BESIDE_TOKENS = 4
+
+_LOCUSTFILE = """\
+from locust import events
+from pd_locust.load.options import add_benchmark_arguments
+from pd_locust.load.plugin import register
+from pd_locust.load.shapes import BenchmarkShape
+from pd_locust.load.users import StreamUser
+
+register(events, phases=add_benchmark_arguments)
+
+class CalibrationUser(StreamUser):
+    pass
+
+class Calibration(BenchmarkShape):
+    pass
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """So many streams of 8 ms a token in one process. Errors are the record's TTFT less the service's own."""
+
+    streams: int
+    requests: int
+    events_per_s: int
+    error_p50_ms: float
+    error_p99_ms: float
+    cpu_share: float
+    us_per_event: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Levels in ascending order. `streams` is the largest that stays within the limit, as all below it do; or 0."""
+
+    limit_ms: float
+    levels: tuple[Level, ...]
+    service_late_below_ms: float | None
+
+    @property
+    def best(self) -> Level | None:
+        """The largest level that can be trusted."""
+        best = None
+        for level in self.levels:
+            if level.error_p99_ms > self.limit_ms:
+                break
+            best = level
+        return best
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is stored, the machine it was measured on included."""
+        best = self.best
+        return {
+            "format": CALIBRATION_FORMAT,
+            "measured_unix_s": round(time.time()),
+            "host": {"name": platform.node(), "platform": platform.platform(), "cpu_count": os.cpu_count()},
+            "versions": {name: version(name) for name in ("pd-locust", "locust", "gevent")}
+            | {"python": platform.python_version()},
+            "limit_ms": self.limit_ms,
+            "streams": best.streams if best else 0,
+            "events_per_s": best.events_per_s if best else 0,
+            "service_late_below_ms": self.service_late_below_ms,
+            "levels": [asdict(level) for level in self.levels],
+        }
+
+
+def calibrate(
+    levels: Sequence[int], limit_ms: float, on_level: Callable[[int], None] = lambda _streams: None
+) -> Calibration:
+    """Hold the levels with Locust in a process of its own, and compare its records with the truth.
+
+    Nothing is pinned to a core: this is how a run will be scheduled, too. `on_level` hears when a level begins.
+    """
+    service = SimulatedService.start(Namespace(pd_sim_profile="steady", pd_sim_time_scale=1.0))
+    with tempfile.TemporaryDirectory() as scratch:
+        prefix = Path(scratch) / "calibration"
+        try:
+            _hold(service.base_url, prefix, levels, on_level)
+            truth = json.loads(_get(f"{service.base_url}/truth"))
+            late_ms = _late_below_ms(_get(f"{service.base_url}/metrics").decode())
+        finally:
+            service.stop()
+        with Path(f"{prefix}_requests.csv").open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["outcome"] == "success"]
+    measured = []
+    for streams in sorted(set(levels)):
+        of_level = [row for row in rows if row["phase"] == f"sweep/short/{streams}"]
+        if any(row["part"] == "sample" for row in of_level):
+            measured.append(_level(streams, of_level, truth))
+    if not measured:
+        raise PdLocustError("calibrate: no level was held long enough to have a sample")
+    return Calibration(limit_ms, tuple(measured), late_ms)
+
+
+def _hold(url: str, prefix: Path, levels: Sequence[int], on_level: Callable[[int], None]) -> None:
+    locustfile = prefix.with_name("locustfile.py")
+    locustfile.write_text(_LOCUSTFILE, encoding="utf-8")
+    command = [
+        sys.executable, "-m", "locust", "-f", str(locustfile), "--headless", "--only-summary", "--csv", str(prefix),
+        "--host", url, "--pd-no-check", "--pd-model", "qwen3.5-9b", "--pd-tiers", "short",
+        "--pd-max-tokens", str(_TOKENS), "--pd-single-requests", "1", "--pd-requests", "0",
+        "--pd-levels", ",".join(map(str, levels)), "--pd-level-max-s", str(_LEVEL_MAX_S),
+    ]  # fmt: skip
+    with Path(f"{prefix}.log").open("w+", encoding="utf-8") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=prefix.parent)
+        seen: set[int] = set()
+        try:
+            while process.poll() is None:
+                time.sleep(0.5)
+                for streams in _levels_begun(Path(f"{prefix}_requests.csv")) - seen:
+                    seen.add(streams)
+                    on_level(streams)
+        finally:
+            if process.poll() is None:
+                process.kill()
+        if process.returncode:
+            log.seek(0)
+            raise PdLocustError(
+                f"calibrate: Locust ended with {process.returncode}: {log.read()[-500:].strip()}"
+            )
+
+
+def _levels_begun(path: Path) -> set[int]:
+    if not path.exists():
+        return set()
+    return {int(found) for found in re.findall(r",sweep/short/(\d+),", path.read_text(encoding="utf-8"))}
+
+
+def _level(streams: int, rows: list[dict[str, str]], truth: dict[str, Any]) -> Level:
+    sample = [row for row in rows if row["part"] == "sample"]
+    truths = [truth[row["request_id"]] for row in sample]
+    errors_ms = sorted(
+        float(row["ttft_ms"]) - (seen["first_token_ns"] - seen["received_ns"]) / 1e6
+        for row, seen in zip(sample, truths, strict=True)
+    )
+    # Each stream is always in one request, so a request's own rate times their number is the rate of all.
+    seconds = Summary.of((seen["done_ns"] - seen["received_ns"]) / 1e9 for seen in truths)
+    events_per_s = streams * (_TOKENS + _EVENTS_BESIDE_TOKENS) / (seconds.mean or 1.0)
+    shares = [float(row["client_cpu_share"]) for row in sample if row["client_cpu_share"]]
+    share = Summary.of(shares).p50 or 0.0
+    return Level(
+        streams=streams,
+        requests=len(sample),
+        events_per_s=round(events_per_s),
+        error_p50_ms=round(percentile(errors_ms, 50) or 0.0, 3),
+        error_p99_ms=round(percentile(errors_ms, 99) or 0.0, 3),
+        cpu_share=round(share, 3),
+        us_per_event=round(share * 1e6 / events_per_s, 1),
+    )
+
+
+def _late_below_ms(metrics: str) -> float | None:
+    """Upper bound, in ms, of how late the service itself wrote 99 of 100 tokens; None beyond its last bucket."""
+    found = re.findall(r'token_lateness_seconds_bucket{.*le="(.*?)"} (\d+)', metrics)
+    wanted = int(found[-1][1]) * 0.99
+    bound_s = next(float(bound) for bound, count in found if int(count) >= wanted)
+    return None if bound_s == float("inf") else bound_s * 1000
+
+
+def _get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - our own loopback service
+        return bytes(answer.read())
+
+
+def stored_path() -> Path:
+    """Where this machine's calibration is kept: the user's cache directory, as the platform has it."""
+    if sys.platform == "darwin":
+        cache = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        cache = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "pd_locust" / "calibration.json"
+
+
+def stored() -> dict[str, Any] | None:
+    """Return what was measured on this machine with this version, or None."""
+    try:
+        document = json.loads(stored_path().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    same = (
+        isinstance(document, dict)
+        and document.get("format") == CALIBRATION_FORMAT
+        and document.get("host", {}).get("name") == platform.node()
+        and document.get("versions", {}).get("pd-locust") == version("pd-locust")
+    )
+    return document if same else None
+
+
+def store(document: dict[str, Any]) -> Path:
+    """Keep a calibration for the runs to come."""
+    path = stored_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return path

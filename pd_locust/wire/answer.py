@@ -1,0 +1,123 @@
+"""An HTTP answer as http.client reads it, but for chunked bodies, where every token goes through."""
+
+from __future__ import annotations
+
+import http.client
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+# http.client's own bound of a line.
+_LINE_BYTES = 65_536
+_READ_BYTES = 65_536
+
+
+class Answer(http.client.HTTPResponse):
+    """Gives the same bytes and errors as http.client, whole reads at a time.
+
+    http.client takes a chunk from a buffered file in three calls (its size, its data, its line end), and a read
+    that holds several chunks once a chunk. Here a read that is one whole chunk, as nearly all are, costs one
+    receive and one slice; and what came with one read stays one read, so that it gets one time.
+    """
+
+    def __init__(self, sock: socket.socket, *, method: str | None = None) -> None:
+        super().__init__(sock, method=method)
+        self.reads = 0
+        self._receive: Callable[[int], bytes] | None = None
+        self._sock_recv: Callable[[int], bytes] | None = getattr(sock, "recv", None)
+        self._size_line = b"\n"
+        self._read_bytes = 0
+        # What the last read left behind: the rest of a chunk, of its line end, or of a line.
+        self._data_left = 0
+        self._end_left = 0
+        self._line = b""
+        self._in_trailer = False
+        self._fault: http.client.HTTPException | None = None
+
+    def read1(self, n: int = -1) -> bytes:
+        """Return what one read brought, without chunk headers; b"" at the end of the body."""
+        self.reads += 1
+        if not self.chunked:
+            return super().read1(n)
+        if self.fp is None:
+            return b""
+        while True:
+            if self._fault is not None:
+                raise self._fault
+            if self._receive is None:
+                # What came with the headers is in the file's buffer, once; after that the socket is nearer.
+                read = self.fp.read1(_READ_BYTES)
+                self._receive = self._sock_recv or self.fp.read1
+            else:
+                read = self._receive(_READ_BYTES)
+            # The same size as before and nothing else: tokens are often equally long.
+            if len(read) == self._read_bytes and read.startswith(self._size_line):
+                return read[len(self._size_line) : -2]
+            data = self._unchunked(read) if read else self._at_eof()
+            if data or self.fp is None:
+                return data
+
+    def _unchunked(self, read: bytes) -> bytes:
+        """Return the data in one read; errors in what follows it wait for the next call."""
+        self._read_bytes = 0  # the shortcut is for reads between chunks
+        whole = self._line + read
+        self._line = b""
+        parts = []
+        at = 0
+        while at < len(whole):
+            if self._data_left:
+                part = whole[at : at + self._data_left]
+                parts.append(part)
+                at += len(part)
+                self._data_left -= len(part)
+                if not self._data_left:
+                    self._end_left = 2
+            elif self._end_left:
+                # Whatever these two bytes are, as in http.client.
+                skipped = min(self._end_left, len(whole) - at)
+                at += skipped
+                self._end_left -= skipped
+            else:
+                line_end = whole.find(b"\n", at, at + _LINE_BYTES) + 1
+                if not line_end:
+                    self._line = whole[at:]
+                    if len(self._line) > _LINE_BYTES:
+                        self._fault = http.client.LineTooLong("chunk size or trailer line")
+                    break
+                self._take_line(whole[at:line_end])
+                if self.fp is None or self._fault is not None:
+                    break
+                if at == 0 and line_end + self._data_left + 2 == len(read) == len(whole):
+                    self._size_line, self._read_bytes = read[:line_end], len(read)
+                at = line_end
+        return b"".join(parts)
+
+    def _take_line(self, line: bytes) -> None:
+        if self._in_trailer:
+            if line in {b"\r\n", b"\n"}:
+                self._end()
+            return
+        try:
+            size = int(line.partition(b";")[0], 16)
+        except ValueError:
+            size = -1
+        if size < 0:
+            self._fault = http.client.IncompleteRead(b"")
+        self._data_left = size
+        self._in_trailer = size == 0
+
+    def _end(self) -> None:
+        # As http.client does at the end of a body: it is then closed, and the socket stays open.
+        self._close_conn()  # type: ignore[attr-defined]
+
+    def _at_eof(self) -> bytes:
+        # http.client takes a last size line without its end for what it says, and a trailer's end for granted.
+        if self._line and not self._in_trailer:
+            line, self._line = self._line, b""
+            self._take_line(line)
+        if not self._in_trailer:
+            raise http.client.IncompleteRead(b"")
+        self._end()
+        return b""

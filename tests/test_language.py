@@ -1,0 +1,110 @@
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import pd_locust
+from pd_locust.errors import ConfigError
+from pd_locust.failure import Category
+from pd_locust.language import ENGLISH, Language, Speech
+
+PACKAGE = Path(pd_locust.__file__).parent
+CHINESE = Speech.of(Language.ZH)
+HAN = re.compile(r"[\u4e00-\u9fff]")
+SLOT = re.compile(r"\{(\w+)\}")
+
+
+def calls(name):
+    """Every call of that name in the package, with its place."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == name:
+                yield f"{path.relative_to(PACKAGE)}:{node.lineno}", node
+
+
+def text_of(node):
+    """Text of a string or f-string, with 7 for every value; None for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(part.value if isinstance(part, ast.Constant) else "7" for part in node.values)
+    return None
+
+
+def test_every_doubt_is_told_in_chinese():
+    texts = [
+        (place, text)
+        for place, call in calls("Doubt")
+        for argument in call.args[2:5]
+        if (text := text_of(argument)) is not None
+    ]
+
+    assert len(texts) > 40
+    assert [(place, text) for place, text in texts if CHINESE.find(text) is None] == []
+
+
+def test_every_hint_of_a_failure_is_told_in_chinese():
+    assert [category for category in Category if CHINESE.find(category.hint) is None] == []
+
+
+def test_every_heading_and_sentence_that_is_said_has_its_chinese():
+    said = [(place, text) for place, call in calls("say") for node in call.args if (text := text_of(node))]
+    said += [
+        (f"templates/{path.name}", text)
+        for path in (PACKAGE / "analysis" / "templates").glob("*.html")
+        for text in re.findall(r'say\("([^"]+)"\)', path.read_text(encoding="utf-8"))
+    ]
+    said += [
+        (place, text)
+        for place, call in calls("Column")
+        if (text := text_of(call.args[1])) and "7" not in text
+    ]
+
+    assert len(said) > 100
+    assert [(place, text) for place, text in said if CHINESE.find(text) is None] == []
+
+
+def test_a_translation_has_the_values_of_its_template():
+    for english, chinese in CHINESE.catalogue.items():
+        assert sorted(SLOT.findall(english)) == sorted(SLOT.findall(chinese)), english
+
+
+def test_a_finished_sentence_finds_its_template():
+    assert CHINESE("7 of 1000 requests failed") == "1000 个请求中有 7 个失败"
+    assert CHINESE("short at 179 users") == "short，179 并发"
+
+
+def test_the_more_particular_template_wins():
+    measured = (
+        "measured: short alone, at least 64 users, TTFT mean 1.0 ms, TPOT mean 2.0 ms, 256 output tokens"
+    )
+
+    assert "至少 64 并发" in CHINESE(measured)
+
+
+def test_values_within_a_sentence_are_said_as_well():
+    assert CHINESE("slower at 3 of 10 levels") == "10 个级别中 3 个更慢"
+
+
+def test_what_nobody_translated_stays_as_it_is():
+    assert CHINESE("HTTP 503: no healthy worker") == "HTTP 503: no healthy worker"
+    assert ENGLISH("Warnings") == "Warnings"
+
+
+def test_the_language_comes_from_the_option_then_from_the_environment(monkeypatch):
+    monkeypatch.setenv("PD_LANG", "zh")
+    assert Language.chosen() is Language.ZH
+    assert Language.chosen("en") is Language.EN
+
+    monkeypatch.delenv("PD_LANG")
+    assert Language.chosen() is Language.EN
+
+
+def test_a_language_that_there_is_not_is_refused(monkeypatch):
+    with pytest.raises(ConfigError, match=r"^--lang fr: expected en or zh$"):
+        Language.chosen("fr")
+
+    monkeypatch.setenv("PD_LANG", "zh_CN")
+    with pytest.raises(ConfigError, match=r"^PD_LANG zh_CN: expected en or zh$"):
+        Language.chosen()
