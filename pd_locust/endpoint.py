@@ -59,10 +59,9 @@ class Endpoint:
         except ValueError:
             raise ConfigError(f"base URL {text!r}: the port must be a number from 1 to 65535") from None
         path = parts.path.rstrip("/")
-        if path.endswith(_CHAT):
-            root = path.removesuffix(_CHAT)
-        else:
-            root = path if _VERSION.search(path) else f"{path}/v1"
+        root = path.removesuffix(_CHAT)
+        if root == path and not _VERSION.search(path):
+            root = f"{path}/v1"
         return cls(parts.scheme, parts.hostname, port, root)
 
     @property

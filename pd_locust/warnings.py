@@ -62,7 +62,8 @@ def buffered_streams(where: str, share: float) -> Doubt:
         "buffered",
         where,
         f"{share * 100:.0f} % of streams arrived in bursts",
-        "a proxy buffers the response (nginx proxy_buffering, a gateway that collects) or the engine's stream interval is long",
+        "a proxy buffers the response (nginx proxy_buffering, a gateway that collects) "
+        "or the engine's stream interval is long",
         "measure at the router's own port, or switch buffering off; do not trust TPOT here",
     )
 

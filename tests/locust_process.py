@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import csv
 import json
+import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[1]
 STREAM = ROOT / "locustfiles" / "pd_stream.py"
 BENCHMARK = ROOT / "locustfiles" / "pd_benchmark.py"
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def own_port(*options: str) -> tuple[str, ...]:
+    """`options`, with a port for the workers: at Locust's one default port those of another test would answer."""
+    if "--processes" not in options:
+        return options
+    port = str(free_port())
+    return (*options, "--master-bind-port", port, "--master-port", port)
 
 
 @dataclass(frozen=True)

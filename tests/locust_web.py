@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import requests
-from locust_process import STREAM, Run
+from locust_process import STREAM, Run, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,13 +47,6 @@ class LocustWeb:
 
     def records(self) -> list[dict[str, str]]:
         return Run(self.prefix, 0, "").records()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def wait_for(condition: Callable[[], Any], limit_s: float = 40) -> None:

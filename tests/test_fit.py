@@ -44,7 +44,7 @@ def test_a_tokenizer_that_is_linear_is_met_within_five_counts(nominal, template,
 @pytest.mark.parametrize("nominal", TIERS)
 def test_a_sub_word_tokenizer_on_the_real_text_is_met_within_five_counts(nominal):
     pieces = {}
-    rng = random.Random("sub-words")  # noqa: S311
+    rng = random.Random("sub-words")
 
     def tokens_of(words):
         text = str(PromptText(words, 3)).split()

@@ -35,7 +35,7 @@ def test_a_clear_mean_passes_or_fails():
 
 def test_a_mean_near_the_limit_is_inconclusive_until_the_sample_is_large():
     assert verdict(rows(390, 590, 410, 470, 560, 480, 400, 600), users=2) is OPEN
-    noise = random.Random("noise")  # noqa: S311
+    noise = random.Random("noise")
     assert verdict(rows(*[490 + noise.uniform(-100, 100) for _ in range(40)])) is OPEN
     assert verdict(rows(*[490 + noise.uniform(-100, 100) for _ in range(8000)])) is PASS
 
@@ -101,14 +101,14 @@ def test_one_failed_condition_fails_all_and_one_open_leaves_all_open():
 def test_waves_widen_the_interval():
     # 20 users whose requests come in waves of alike ones: 400 values are worth 20.
     waves = [value for wave in range(20) for value in [400 + 20 * (wave % 10)] * 20]
-    shuffled = random.Random("x").sample(waves, len(waves))  # noqa: S311
+    shuffled = random.Random("x").sample(waves, len(waves))
     in_waves, apart = (judge(rows(*sample), DEFAULT_SLO, 20).primary for sample in (waves, shuffled))
     assert in_waves.observed == apart.observed == 490
     assert in_waves.high - in_waves.low > 2 * (apart.high - apart.low)
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says():
-    noise = random.Random("coverage")  # noqa: S311
+    noise = random.Random("coverage")
     held = 0
     for _ in range(400):
         finding = judge(rows(*[noise.expovariate(1 / 300) for _ in range(200)]), DEFAULT_SLO, 8).primary
@@ -273,7 +273,7 @@ def hold_in_waves(noise, users, mean_ms, correlation):
 def test_at_most_five_per_cent_of_levels_beside_the_limit_get_the_wrong_verdict(
     side, wrong, correlation, distance_ms
 ):
-    noise = random.Random(f"{side} {correlation}")  # noqa: S311
+    noise = random.Random(f"{side} {correlation}")
     verdicts = [hold_in_waves(noise, 8, 500 + side * distance_ms, correlation) for _ in range(300)]
     assert verdicts.count(wrong) <= 15
     assert verdicts.count(PASS if wrong is FAIL else FAIL) > 0

@@ -144,7 +144,7 @@ def test_a_monotone_truth_takes_at_most_twice_the_binary_logarithm_and_four_leve
 
 def arbitrary(seed):
     """A service without any order: every hold says anything, as may its load."""
-    noise = random.Random(seed)  # noqa: S311
+    noise = random.Random(seed)
 
     def answer(users):
         verdict = noise.choice([PASS, FAIL, OPEN])
@@ -260,7 +260,7 @@ def test_a_void_hold_confirms_nothing():
 
 
 def test_a_generator_that_is_late_now_and_then_does_not_change_the_answer():
-    noise = random.Random("late")  # noqa: S311
+    noise = random.Random("late")
     clear = monotone(48)
 
     def sometimes_late(users):

@@ -185,4 +185,5 @@ def _messages(prefix: str, text: str) -> list[dict[str, str]]:
 def _fit_line(tier: Tier, fit: Fit) -> str:
     if fit.tokens is None:
         return f"tier {tier.name}: {fit.words} words; the service does not report prompt tokens"
-    return f"tier {tier.name}: {fit.tokens} prompt tokens (nominal {tier.prompt_tokens}), {tier.max_tokens} output tokens"
+    prompt = f"{fit.tokens} prompt tokens (nominal {tier.prompt_tokens})"
+    return f"tier {tier.name}: {prompt}, {tier.max_tokens} output tokens"

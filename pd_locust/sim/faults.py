@@ -22,7 +22,7 @@ class Fault(StrEnum):
     A reply that was not to be streamed knows only STALL_HEADERS and the two statuses.
     """
 
-    ERROR_BEFORE_FIRST_TOKEN = "error-before-first-token"  # noqa: S105 - not that kind of token
+    ERROR_BEFORE_FIRST_TOKEN = "error-before-first-token"
     """200, headers, then an error event and [DONE] where the first token would be."""
     ERROR_MID_STREAM = "error-mid-stream"
     """The same, after half of the tokens."""
@@ -69,7 +69,7 @@ def refusal(fault: Fault | None) -> Refusal | None:
 class FaultyStreamReply(StreamReply):
     """A stream that breaks at the first of its tokens, or after half of them; `abandon` withdraws its job."""
 
-    def __init__(  # noqa: PLR0913 - a stream, its fault and where it strikes
+    def __init__(
         self,
         form: ReplyForm,
         connection: Connection,

@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
     e2e_ms: float
 
 
-def closed_loop(  # noqa: PLR0913, PLR0917 - one run, spelled out
+def closed_loop(  # noqa: PLR0917 - one run, spelled out
     profile: Profile,
     users: int,
     prompt_tokens: int,
@@ -56,7 +56,7 @@ def closed_loop(  # noqa: PLR0913, PLR0917 - one run, spelled out
     return run(requests, math.fsum(outcome.e2e_ms for outcome in pilot) / len(pilot) / 1000)
 
 
-def max_concurrency(  # noqa: PLR0913 - one search, spelled out
+def max_concurrency(
     profile: Profile,
     prompt_tokens: int,
     max_tokens: int,
@@ -111,7 +111,7 @@ def summary(outcomes: list[Outcome]) -> dict[str, float | int | None]:
     }
 
 
-def answer(  # noqa: PLR0913 - one search, spelled out
+def answer(
     profile: Profile,
     prompt_tokens: int,
     max_tokens: int,

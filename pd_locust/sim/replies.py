@@ -24,7 +24,7 @@ class RoleChunk(StrEnum):
 
     EARLY = "early"
     """On arrival."""
-    WITH_FIRST_TOKEN = "with-first-token"  # noqa: S105 - not that kind of token
+    WITH_FIRST_TOKEN = "with-first-token"
     """Headers, role and first token leave together."""
     NONE = "none"
     """Never; the headers leave with the first token."""

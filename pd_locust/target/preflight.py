@@ -63,7 +63,7 @@ class Preflight:
         }
 
 
-def preflight(  # noqa: PLR0913 - all that a load's requests depend on
+def preflight(
     endpoint: Endpoint,
     *,
     api_key: str | None = None,

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from locust_process import Run, Simulator, running_simulator
+from locust_process import Run, Simulator, own_port, running_simulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ def run_locust(tmp_path: Path) -> Callable[..., Run]:
         prefix = tmp_path / "run"
         command = [
             sys.executable, "-m", "locust", "-f", str(locustfile), "--headless", "--only-summary",
-            "--csv", str(prefix), *options,
+            "--csv", str(prefix), *own_port(*options),
         ]  # fmt: skip
         finished = subprocess.run(
             command, env=env, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=tmp_path

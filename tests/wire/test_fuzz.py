@@ -105,7 +105,7 @@ def test_an_error_of_any_shape_has_a_message(document):
 def test_three_thousand_noisy_streams_make_records_that_no_cut_changes():
     seen = set()
     for seed in range(3_000):
-        rng = random.Random(seed)  # noqa: S311
+        rng = random.Random(seed)
         body, end = stream(rng)
         whole = read([body], end)
         seen.add(check(whole))
@@ -114,5 +114,5 @@ def test_three_thousand_noisy_streams_make_records_that_no_cut_changes():
 
 
 def test_a_thousand_damaged_answers_are_judged():
-    seen = {check_answer(damaged_answer(random.Random(seed))) for seed in range(1_000)}  # noqa: S311
+    seen = {check_answer(damaged_answer(random.Random(seed))) for seed in range(1_000)}
     assert {"success", "malformed", "truncated", "stream_error"} <= seen

@@ -95,7 +95,7 @@ class _NothingLearnt:
 def test_skimming_changes_nothing_in_four_thousand_streams_made_to_trick_it(monkeypatch):
     skimmed = 0
     for seed in range(4_000):
-        rng = random.Random(seed)  # noqa: S311
+        rng = random.Random(seed)
         reads, end = tricky_reads(rng)
         monkeypatch.setattr(timing_module, "TextEvent", TextEvent)
         short_way = everything(read(reads, end))
@@ -201,7 +201,7 @@ PIECES = (
 def test_chunked_bodies_come_out_as_http_client_reads_them_however_they_are_cut():
     outcomes = set()
     for seed in range(3_000):
-        rng = random.Random(seed)  # noqa: S311
+        rng = random.Random(seed)
         raw = b"".join(
             rng.choices(PIECES[:5], k=rng.randint(0, 5)) + rng.choices(PIECES, k=rng.randint(1, 2))
         )
