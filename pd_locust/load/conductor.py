@@ -46,8 +46,9 @@ class Crew:
 
     def _on_phase(self, msg: Any, **_kwargs: Any) -> None:
         phase = Phase.from_message(msg.data["phase"])
-        # An open-ended level is compared with the users that are here now, not with a report on its way.
-        users = len(self._runner.user_greenlets) if phase.kind is PhaseKind.OPEN else msg.data["users"]
+        # The users of an open-ended level are those that Locust has told this process to run: the master's count
+        # rests on reports that may be late, and some of the users may still be starting here.
+        users = self._runner.target_user_count if phase.kind is PhaseKind.OPEN else msg.data["users"]
         self._session.open_phase(phase, users)
 
     def _on_extend(self, msg: Any, **_kwargs: Any) -> None:
@@ -137,10 +138,7 @@ class Conductor:
 
     def open_level(self, phase: Phase) -> None:
         """Say that all users of an open-ended phase are there."""
-        for worker, users in self._users_by_worker().items():
-            self._runner.send_message(
-                "pd_phase", {"phase": phase.to_message(), "users": users}, client_id=worker
-            )
+        self._runner.send_message("pd_phase", {"phase": phase.to_message()})
 
     def drain(self, limit_s: float) -> None:
         """Let every worker finish or cut what is in flight and report it; return when all have."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,37 @@ def test_requests_that_outlast_the_drain_are_recorded_as_cut(simulator, run_locu
     assert {record["outcome"] for record in records} == {"cut"}
     assert {record["category"] for record in records} == {""}
     assert run.returncode == 0, run.output
+
+
+def test_users_of_a_worker_that_is_late_are_sampled_once_they_are_there(simulator, run_locust, tmp_path):
+    service = simulator("--time-scale", "0.3")
+    locustfile = tmp_path / "late.py"
+    locustfile.write_text(
+        f"""
+import sys
+sys.path.insert(0, {str(STREAM.parent)!r})
+from pd_stream import *
+import gevent
+from locust.runners import WorkerRunner
+start = WorkerRunner.spawn_users
+def late(self, *args, **options):
+    gevent.sleep(1.5 * self.worker_index)
+    start(self, *args, **options)
+WorkerRunner.spawn_users = late
+"""
+    )
+    # The master waits this long for reports before it says that all users are there.
+    waits = environment(LOCUST_WAIT_FOR_WORKERS_REPORT_AFTER_RAMP_UP="0.2")
+    run = run_locust(
+        locustfile, "--host", service.url, "--users", "4", "--spawn-rate", "4", "--run-time", "5s",
+        "--pd-max-tokens", "16", "--pd-tiers", "short", "--processes", "2", env=waits,
+    )  # fmt: skip
+    parts = {worker: Counter() for worker in "01"}
+    for record in run.records():
+        parts[record["worker"]][record["part"]] += 1
+    for worker in "01":
+        assert parts[worker]["wave"] == 2, parts
+        assert parts[worker]["sample"] > 10 * parts[worker]["ramp"], parts
 
 
 def test_the_key_is_sent_to_the_service_and_shown_nowhere(simulator, run_locust, tmp_path):
