@@ -8,6 +8,8 @@ import pd_locust
 from pd_locust.errors import ConfigError
 from pd_locust.failure import Category
 from pd_locust.language import ENGLISH, Language, Speech
+from pd_locust.search import CapacitySearch, Held, Hold, Void
+from pd_locust.slo import Verdict
 
 PACKAGE = Path(pd_locust.__file__).parent
 CHINESE = Speech.of(Language.ZH)
@@ -63,6 +65,28 @@ def test_every_heading_and_sentence_that_is_said_has_its_chinese():
 
     assert len(said) > 100
     assert [(place, text) for place, text in said if CHINESE.find(text) is None] == []
+
+
+def test_every_step_and_end_of_a_search_is_told_in_chinese():
+    whys = {text_of(call.args[1]) for _, call in calls("Hold")} | set(Void)
+    searches = [
+        (CapacitySearch(start, most, 1), truth, void)
+        for start in (1, 8, 64)
+        for most in (8, 200)
+        for truth in (0, 5, 47, 150, 1000)
+        for void in (None, *Void)
+    ]
+    for search, truth, void in searches:
+        held = []
+        while isinstance(step := search.next(held), Hold):
+            verdict = Verdict.PASS if step.users <= truth else Verdict.FAIL
+            # Every third hold says nothing, and so does every one of a large level.
+            lost = void if len(held) % 3 == 2 or step.users > 100 else None
+            held.append(Held(step.users, Verdict.INCONCLUSIVE if lost else verdict, step.users / 48, lost))
+        whys.add(step.why)
+
+    assert len(whys) > 15
+    assert [why for why in sorted(whys) if why and CHINESE.find(why) is None] == []
 
 
 def test_a_translation_has_the_values_of_its_template():
