@@ -19,7 +19,7 @@ _LOOK_S = 0.05
 class Patience:
     """Before the first token the wait may be long, between tokens shorter, after the end short.
 
-    Use as a context manager around the reading of one body. gevent makes and destroys a timer at every wait of a
+    Use as a context manager around the reading of one answer. gevent makes and destroys a timer at every wait of a
     socket that has a timeout: a quarter of all CPU time, eight microseconds an event. So the socket has none, and
     one thread (a greenlet under Locust) looks at all streams twenty times a second. It ends a silent one by shutting
     its socket down; the reader then finds `expired`. Never early, and late by a tenth of a second at most.

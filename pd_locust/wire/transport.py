@@ -93,8 +93,12 @@ class Connection:
             _shut(sock)
 
     def send(self, request_id: str, body: bytes) -> None:
-        """Write one request on the open connection. Raises OSError; ConnectionError: the peer has closed."""
-        if self._sock is None:
+        """Write one request on the open connection. Raises OSError; ConnectionError: the peer has closed.
+
+        A peer that has said something unasked is about to close: HAProxy answers 408 to a connection that
+        waited too long for its request. Those words would be taken for the answer.
+        """
+        if self._sock is None or _has_spoken(self._sock):
             raise ConnectionResetError
         self._sock.settimeout(self._first_token_timeout_s)
         try:
@@ -123,14 +127,16 @@ class Connection:
             sock, response, first_token_s=self._first_token_timeout_s, idle_s=self._idle_timeout_s
         )
         try:
-            timing = judge_response(
-                response,
-                self._now,
-                sent_ns=sent_ns,
-                first_token_limit_ns=int(self._first_token_timeout_s * NS_PER_S),
-                idle_limit_ns=int(self._idle_timeout_s * NS_PER_S),
-                patience=patience,
-            )
+            # From here on, not from the body on: headers, too, may come a byte at a time and never end.
+            with patience:
+                timing = judge_response(
+                    response,
+                    self._now,
+                    sent_ns=sent_ns,
+                    first_token_limit_ns=int(self._first_token_timeout_s * NS_PER_S),
+                    idle_limit_ns=int(self._idle_timeout_s * NS_PER_S),
+                    patience=patience,
+                )
         except BaseException:
             self.close()
             raise
@@ -155,32 +161,35 @@ def judge_response(
     try:
         response.begin()
     except ConnectionError as error:
+        if patience is not None and patience.expired:
+            return StreamTiming(sent_ns, end_ns=now(), failure=failure_of(TimeoutError()))
         if not isinstance(response.status, int):
             raise
         return StreamTiming(sent_ns, end_ns=now(), status=response.status, failure=failure_of(error))
     except (OSError, http.client.HTTPException, ValueError) as error:
         return StreamTiming(sent_ns, end_ns=now(), failure=failure_of(error))
     if not 200 <= response.status < 300:
-        return _refusal(response, now, sent_ns)
-    with patience or contextlib.nullcontext():
-        timing = measure(
-            body_chunks(response, patience),
-            now,
-            sent_ns=sent_ns,
-            status=response.status,
-            first_token_limit_ns=first_token_limit_ns,
-            idle_limit_ns=idle_limit_ns,
-            watcher=patience,
-        )
+        return _refusal(response, now, sent_ns, patience)
+    timing = measure(
+        body_chunks(response, patience),
+        now,
+        sent_ns=sent_ns,
+        status=response.status,
+        first_token_limit_ns=first_token_limit_ns,
+        idle_limit_ns=idle_limit_ns,
+        watcher=patience,
+    )
     timing.keep_alive = _can_be_kept(response)
     return timing
 
 
-def _refusal(response: http.client.HTTPResponse, now: Callable[[], int], sent_ns: int) -> StreamTiming:
+def _refusal(
+    response: http.client.HTTPResponse, now: Callable[[], int], sent_ns: int, patience: Patience | None
+) -> StreamTiming:
     body = b""
     answered_ns = now()
     try:
-        for chunk in body_chunks(response):
+        for chunk in body_chunks(response, patience):
             body += chunk
             if len(body) > _ERROR_BODY_BYTES or now() - answered_ns > _ERROR_BODY_S * NS_PER_S:
                 break
@@ -280,6 +289,18 @@ def _retry_after_s(response: http.client.HTTPResponse) -> float | None:
     """Seconds from Retry-After; its date form is left out, being a wall clock that is not ours."""
     text = (response.getheader("Retry-After") or "").strip()
     return float(text) if text.isascii() and text.isdigit() else None
+
+
+def _has_spoken(sock: socket.socket) -> bool:
+    """Whether there is something to read, or the peer has closed. Not by select(): it ends at 1024 files."""
+    sock.settimeout(0)
+    try:
+        sock.recv(1)
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _shut(sock: socket.socket) -> None:

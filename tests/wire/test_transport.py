@@ -249,6 +249,23 @@ def test_one_connection_serves_many_requests(answer):
     assert (connection.opened, server.accepted) == (1, 1)
 
 
+@pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
+def test_what_is_said_to_an_idle_connection_is_no_answer_to_the_next_request(secure, speaking_tls, trusting):
+    unasked = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    scripts = ((READ, WHOLE, 0.05, unasked, HOLD), (READ, WHOLE))
+    with ScriptedServer(scripts, tls=speaking_tls if secure else None) as server:
+        connection = connect(server, tls=trusting)
+        connection.open()
+        assert is_the_answer(exchange(connection)[0])
+        time.sleep(0.15)
+        with pytest.raises(ConnectionResetError):
+            connection.send("request-2", BODY)
+        connection.close()
+        connection.open()
+        assert is_the_answer(exchange(connection)[0])
+        connection.close()
+
+
 def test_an_error_status_and_an_error_inside_a_stream_keep_the_connection():
     refusal = sized(b'{"error": "busy"}').replace(b"200 OK", b"503 Service Unavailable")
     failed = CHUNKED + framed(START + b'data: {"error": "dead"}\n\n') + LAST
@@ -443,6 +460,25 @@ def test_silence_inside_the_headers_is_no_first_token():
     record, _, took_s = ask(READ, CHUNKED[:30], HOLD, first_token_timeout_s=0.1)
     assert record.category == "no_first_token"
     assert took_s < 0.5
+
+
+@pytest.mark.parametrize(
+    ("status", "category"), [(b"200 OK", "no_first_token"), (b"503 Unavailable", "server_error")]
+)
+def test_headers_that_trickle_and_never_end_are_given_up(status, category):
+    trickle = [step for _ in range(60) for step in (b"x", 0.02)]
+    record, timing, took_s = ask(
+        READ, b"HTTP/1.1 " + status + b"\r\nx-slow: ", *trickle, HOLD, first_token_timeout_s=0.2
+    )
+    assert (record.category, timing.keep_alive) == (category, False)
+    assert 0.2 <= took_s < 0.7
+
+
+def test_an_error_body_that_falls_silent_is_left_when_patience_ends():
+    body = (b"HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n", framed(b"oh"), HOLD)
+    record, _, took_s = ask(READ, *body, first_token_timeout_s=0.2)
+    assert (record.category, record.message) == ("server_error", "HTTP 500: oh")
+    assert took_s < 0.7
 
 
 def test_silence_before_the_first_token_is_no_first_token():
