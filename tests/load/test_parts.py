@@ -6,6 +6,7 @@ import random
 from argparse import ArgumentParser
 from types import SimpleNamespace
 
+import locust.argument_parser
 import locust.stats
 import pytest
 
@@ -14,6 +15,7 @@ from pd_locust.failure import Category
 from pd_locust.load import options
 from pd_locust.load.abort import FailureWindow
 from pd_locust.load.events import bucket_response_time, keep_out_of_total
+from pd_locust.load.plugin import _parse_defaults_once
 from pd_locust.load.recorder import RecordsFile, _command_without_secrets, recorded_levels
 from pd_locust.load.users import Backoff
 from pd_locust.phase import Phase, PhaseKind, level_phase
@@ -190,3 +192,22 @@ def test_an_extra_body_that_would_break_the_benchmark_is_refused(given, sentence
 def test_thinking_is_a_field_of_the_chat_template():
     asked = options.extra_body_of(SimpleNamespace(pd_thinking="off", pd_extra_body='{"temperature": 0}'))
     assert asked == {"chat_template_kwargs": {"enable_thinking": False}, "temperature": 0}
+
+
+def test_a_spawn_message_builds_no_parser_once_the_defaults_are_known(monkeypatch):
+    built = []
+    build = locust.argument_parser.setup_parser_arguments
+    monkeypatch.setattr(
+        locust.argument_parser,
+        "setup_parser_arguments",
+        lambda parser: (built.append(parser), build(parser))[1],
+    )
+    monkeypatch.setattr(locust.argument_parser, "default_args_dict", locust.argument_parser.default_args_dict)
+    _parse_defaults_once()
+    _parse_defaults_once()
+    # What a worker does with the options of every spawn message.
+    ours = [name for name in ("host", "pd_tiers") if name not in locust.argument_parser.default_args_dict()]
+    again = [name for name in ("host", "pd_tiers") if name not in locust.argument_parser.default_args_dict()]
+
+    assert ours == again == ["pd_tiers"]
+    assert len(built) == 1
