@@ -18,7 +18,9 @@ TOKEN_EVENTS = ("TTFT", "TPOT")
 def fire(environment: Any, record: RequestRecord) -> None:
     """Fire an ordinary request event for the stream (POST, E2E latency) and custom ones for TTFT and TPOT.
 
-    A failed stream fires POST alone: it has no latency worth a sample. A stream that we cut fires nothing.
+    A failed stream fires POST alone, with None for its time: Locust counts it and its failure, and keeps it out
+    of averages and percentiles, where a refusal of 1 ms would be the best answer of all. A stream that we cut
+    fires nothing.
     Any request listener sees all three; `context` carries the request id and the phase.
     """
     if record.outcome is Outcome.CUT:
@@ -28,7 +30,7 @@ def fire(environment: Any, record: RequestRecord) -> None:
     environment.events.request.fire(
         request_type="POST",
         name=record.tier,
-        response_time=record.e2e_ms or 0.0,
+        response_time=None if failed else record.e2e_ms,
         response_length=record.body_bytes,
         exception=StreamFailed(record) if failed else None,
         context=context,
@@ -62,7 +64,7 @@ def keep_out_of_total(stats: Any) -> None:
     """
     original = stats.log_request
 
-    def log_request(method: str, name: str, response_time: float, content_length: int) -> None:
+    def log_request(method: str, name: str, response_time: float | None, content_length: int) -> None:
         if method in TOKEN_EVENTS:
             stats.entries[name, method].log(response_time, content_length)
         else:

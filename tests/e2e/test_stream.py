@@ -255,6 +255,24 @@ def test_a_run_in_which_every_request_fails_gives_a_report_and_exit_code_1(simul
     assert "stream_error" in report
 
 
+def test_a_failure_is_no_fast_answer_in_locusts_own_rows(simulator, run_locust):
+    service = simulator("--time-scale", "0.3", "--fault", "status-503", "--fault-ratio", "0.3")
+    run = run_locust(
+        STREAM, "--host", service.url, *SHORT_RUN, "--pd-tiers", "short", "--pd-model", "qwen3.5-9b", "--pd-no-check",
+        "--html", "run.html", "--processes", "2",
+    )  # fmt: skip
+    answered = [float(record["e2e_ms"]) for record in run.records() if record["outcome"] == "success"]
+    failed = [record for record in run.records() if record["outcome"] == "failure"]
+    assert answered
+    assert failed
+    for row in (("POST", "short"), ("", "Aggregated")):
+        seen = run.stats()[row]
+        assert int(seen["Request Count"]) == len(answered) + len(failed)
+        assert int(seen["Failure Count"]) == len(failed)
+        assert float(seen["Average Response Time"]) == pytest.approx(sum(answered) / len(answered))
+        assert float(seen["Min Response Time"]) == pytest.approx(min(answered))
+
+
 def test_a_dead_service_is_not_hammered(simulator, run_locust):
     service = simulator("--fault", "status-503")
     run = run_locust(
