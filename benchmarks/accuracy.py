@@ -1,6 +1,6 @@
 """How wrong TTFT and TPOT are, and what an event costs, against a service that knows the truth. Prints JSON.
 
-    python benchmarks/accuracy.py            1, 64, 179, 256 streams x two prompt lengths x two starts
+    python benchmarks/accuracy.py            1 to 512 streams x two prompt lengths x two starts
     python benchmarks/accuracy.py --quick    less of each, below a minute
     python benchmarks/accuracy.py --streams 179 --prompts short --starts at-once --repeat 5
 
@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
         help="both processes go before all others (root): as on a quiet machine",
     )
     add("--quick", action="store_true", help="two cases only, below a minute")
-    parser.set_defaults(streams=[1, 64, 179, 256], prompts=list(PROMPTS), starts=["at-once", "spread"])
+    parser.set_defaults(streams=[1, 64, 179, 256, 512], prompts=list(PROMPTS), starts=["at-once", "spread"])
     if "--quick" in sys.argv:
         parser.set_defaults(streams=[1, 179], prompts=["short"], starts=["at-once", "spread"])
     return parser

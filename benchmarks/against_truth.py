@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
-PROTOCOL = ROOT / "locustfiles" / "pd_benchmark.py"
+SPREAD = ROOT / "locustfiles" / "pd_benchmark.py"
+AT_ONCE = ROOT / "benchmarks" / "clients" / "at_once.py"
 MODEL = "qwen3.5-9b"
 TPOT_MS = 8.0
 TTFT_MS = 200.0
@@ -118,7 +119,8 @@ def place(pid: int, core: int, *, realtime: bool) -> None:
 class CpuClock:
     """Samples the CPU time of processes, so that the part of it that was load can be told from start and report."""
 
-    def __init__(self, *pids: int) -> None:
+    def __init__(self, *pids: int, read: Callable[[int], float] | None = None) -> None:
+        self._read = read or cpu_s
         self._samples: dict[int, list[tuple[int, float]]] = {pid: [] for pid in pids}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -145,7 +147,7 @@ class CpuClock:
         while not self._stop.wait(_SAMPLE_S):
             for pid, samples in self._samples.items():
                 with contextlib.suppress(OSError):  # it has ended
-                    samples.append((time.perf_counter_ns(), cpu_s(pid)))
+                    samples.append((time.perf_counter_ns(), self._read(pid)))
 
 
 def cpu_s(pid: int) -> float:
@@ -157,17 +159,32 @@ def cpu_s(pid: int) -> float:
 
 
 def pd_locust(url: str, load: Load, prefix: Path) -> list[str]:
-    """Our users under Locust, as people start them: exactly the load's requests at its concurrency.
+    """Our users under Locust: exactly the load's requests at its concurrency.
 
-    A single request first tells the phase over how long to spread its users; without it they start at once.
+    As people start them, a single request first tells over how long the users' first ones are spread; at once is
+    the herd that other generators send.
     """
     return [
-        sys.executable, "-m", "locust", "-f", str(PROTOCOL), "--headless", "--only-summary", "--csv", str(prefix),
-        "--host", url, "--users", str(load.streams), "--pd-no-check", "--pd-model", MODEL,
-        "--pd-tiers", load.tier, "--pd-concurrency-tier", load.tier, "--pd-max-tokens", str(load.tokens),
-        "--pd-requests", str(load.requests), "--pd-single-requests", "0" if load.at_once else "1",
-        "--pd-levels", "",
+        sys.executable, "-m", "locust", "-f", str(AT_ONCE if load.at_once else SPREAD), "--headless",
+        "--only-summary", "--csv", str(prefix), "--host", url, "--users", str(load.streams), "--pd-no-check",
+        "--pd-model", MODEL, "--pd-tiers", load.tier, "--pd-concurrency-tier", load.tier,
+        "--pd-max-tokens", str(load.tokens), "--pd-requests", str(load.requests),
+        "--pd-single-requests", "0" if load.at_once else "1", "--pd-levels", "",
     ]  # fmt: skip
+
+
+def tree_cpu_s(pid: int) -> float:
+    """CPU seconds of a process and of all that it started and that still run."""
+    children = [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    whole_s = cpu_s(pid)
+    for child in children:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            whole_s += tree_cpu_s(child)
+    return whole_s
 
 
 @dataclass(frozen=True, slots=True)

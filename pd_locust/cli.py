@@ -48,8 +48,10 @@ exit codes: 0 fine, 1 the service failed the check, 2 usage or configuration
 
 _CALIBRATE_EXAMPLES = """\
 examples:
-  pd-locust calibrate                                 below a minute; the result is kept for run.json
+  pd-locust calibrate                                 about a minute; kept for run.json
   pd-locust calibrate --streams 256,512,768 --limit-ms 5 --json -
+
+exit codes: 0 fine, 1 not even the smallest level keeps the limit, 2 usage
 
 The load is a real Locust process against the simulated service: a token every 8 ms a stream, loopback only.
 Let nothing else run meanwhile: what disturbs this measurement would disturb the others.
@@ -277,31 +279,21 @@ def _calibrate(options: argparse.Namespace) -> int:
     def on_level(streams: int) -> None:
         print(f"measuring {streams} streams", file=sys.stderr)
 
-    if not options.limit_ms > 0:
+    if not 0 < options.limit_ms < float("inf"):
         raise ConfigError("--limit-ms must be greater than 0")
-    found = calibrate(read_levels(options.streams or "") or DEFAULT_LEVELS, options.limit_ms, on_level)
+    levels = read_levels(options.streams or "", "--streams") or DEFAULT_LEVELS
+    found = calibrate(levels, options.limit_ms, on_level)
     document = found.to_json()
     if options.json:
         write_json(document, options.json)
-    kept = store(document)
-    if options.json == "-":
-        return EXIT_OK
-    print("streams  events/s  TTFT error ms: p50     p99  CPU us/event  of a core")
-    for level in found.levels:
-        print(
-            f"{level.streams:7} {level.events_per_s:9,} {level.error_p50_ms:18.2f} {level.error_p99_ms:7.2f}"
-            f" {level.us_per_event:13.1f} {level.cpu_share:9.0%}"
-        )
-    late_ms = found.service_late_below_ms
-    late = "over 100 ms" if late_ms is None else f"at most {late_ms:g} ms"
-    print(f"the simulated service itself was late by {late} at p99 of its tokens")
+    if options.json != "-":
+        print(*found.lines(), sep="\n")
     if found.best is None:
-        print(f"no level keeps TTFT within {options.limit_ms:g} ms at p99: something else uses this machine")
-    else:
-        print(
-            f"one process carries {found.best.streams} streams, {found.best.events_per_s:,} events/s, "
-            f"with TTFT within {options.limit_ms:g} ms at p99; kept in {kept}"
-        )
+        # Something disturbed it: it says nothing of the machine, and must not replace one that does.
+        return EXIT_FAILED
+    kept = store(document)
+    if options.json != "-":
+        print(f"kept in {kept}, for run.json of the runs to come")
     return EXIT_OK
 
 

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pd_locust.record import Outcome
+from pd_locust.sample import Rows, Sample
 from pd_locust.slo import AttainmentLimit, Condition, FailureLimit, LatencyLimit, Slo, Verdict
 from pd_locust.summary import percentile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DEFAULT_CONFIDENCE = 0.95
 # A level's sample grows in these steps until its verdict is clear, in rounds of one request a user. It is
@@ -32,7 +35,7 @@ LOOKS = len(_ROUNDS)
 _LEAST_BATCHES = 4
 _LEAST_SAMPLE = 8
 
-_Batches = list[Sequence[Any]]
+_FINISHED = (Outcome.SUCCESS, Outcome.FAILURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,11 @@ class Judgement:
 
 
 def judge(
-    sample: Sequence[Any], slo: Slo, users: int | None, confidence: float = DEFAULT_CONFIDENCE
+    sample: Sample | Sequence[Any], slo: Slo, users: int | None, confidence: float = DEFAULT_CONFIDENCE
 ) -> Judgement:
     """Judge finished requests (cut ones are left out) that are in the order in which they were sent."""
-    finished = [row for row in sample if row.outcome != Outcome.CUT]
-    if not finished:
+    finished = (sample if isinstance(sample, Sample) else Rows(sample)).ended(*_FINISHED)
+    if not len(finished):
         nothing = tuple(Finding(one, None, None, None, Verdict.INCONCLUSIVE) for one in slo.judged)
         return Judgement(Verdict.INCONCLUSIVE, nothing)
     alpha = (1 - confidence) / LOOKS
@@ -131,7 +134,7 @@ def _worst(verdicts: Sequence[Verdict]) -> Verdict:
     return Verdict.PASS
 
 
-def _batches(finished: Sequence[Any], users: int | None) -> _Batches:
+def _batches(finished: Sample, users: int | None) -> list[Sample]:
     """Cut into pairs of rounds of one request a user; into four parts when that gives fewer."""
     if len(finished) < _LEAST_SAMPLE:
         return []
@@ -144,7 +147,7 @@ def _batches(finished: Sequence[Any], users: int | None) -> _Batches:
     return [finished[start:end] for start, end in itertools.pairwise(edges)]
 
 
-def _find(condition: Condition, finished: Sequence[Any], batches: _Batches, alpha: float) -> Finding:
+def _find(condition: Condition, finished: Sample, batches: list[Sample], alpha: float) -> Finding:
     match condition:
         case LatencyLimit(statistic="mean"):
             return _find_mean(condition, finished, batches, alpha)
@@ -156,7 +159,7 @@ def _find(condition: Condition, finished: Sequence[Any], batches: _Batches, alph
             return _find_failures(condition, finished, alpha)
 
 
-def _find_mean(limit: LatencyLimit, finished: Sequence[Any], batches: _Batches, alpha: float) -> Finding:
+def _find_mean(limit: LatencyLimit, finished: Sample, batches: list[Sample], alpha: float) -> Finding:
     values = _values(limit, finished)
     if not values:
         # Nothing succeeded: the failure limit beside the mean says so.
@@ -170,10 +173,9 @@ def _find_mean(limit: LatencyLimit, finished: Sequence[Any], batches: _Batches, 
     return Finding(limit, observed, low, high, _against(low, high, limit.request.limit_ms))
 
 
-def _find_percentile(
-    limit: LatencyLimit, finished: Sequence[Any], batches: _Batches, alpha: float
-) -> Finding:
-    ordered = sorted(_value_or_late(limit, row) for row in finished if _counts(limit, row))
+def _find_percentile(limit: LatencyLimit, finished: Sample, batches: list[Sample], alpha: float) -> Finding:
+    column, limit_ms = limit.request.column, limit.request.limit_ms
+    ordered = sorted(finished.latencies_ms(column))
     percent = limit.percent or 0.0
     observed = percentile(ordered, percent)
     if observed is None:
@@ -181,7 +183,7 @@ def _find_percentile(
     # p95 is within the limit exactly when at most 5 % of requests are beyond it: a share has an interval
     # that needs no shape of the distribution.
     late = _share_interval(
-        [[_is_late(limit, row) for row in batch if _counts(limit, row)] for batch in batches], alpha
+        [[value > limit_ms for value in batch.latencies_ms(column)] for batch in batches], alpha
     )
     if late is None:
         return Finding(limit, observed, None, None, Verdict.INCONCLUSIVE)
@@ -193,17 +195,17 @@ def _find_percentile(
 
 
 def _find_attainment(
-    limit: AttainmentLimit, finished: Sequence[Any], batches: _Batches, alpha: float
+    limit: AttainmentLimit, finished: Sample, batches: list[Sample], alpha: float
 ) -> Finding:
-    observed = 1 - fmean(_missed(limit, row) for row in finished)
-    missed = _share_interval([[_missed(limit, row) for row in batch] for batch in batches], alpha)
+    observed = sum(finished.met(limit.requests)) / len(finished)
+    missed = _share_interval([[not met for met in batch.met(limit.requests)] for batch in batches], alpha)
     if missed is None:
         return Finding(limit, observed, None, None, Verdict.INCONCLUSIVE)
     return Finding(limit, observed, 1 - missed[1], 1 - missed[0], _against(*missed, 1 - limit.at_least))
 
 
-def _find_failures(limit: FailureLimit, finished: Sequence[Any], alpha: float) -> Finding:
-    observed = fmean(map(_failed, finished))
+def _find_failures(limit: FailureLimit, finished: Sample, alpha: float) -> Finding:
+    observed = len(finished.ended(Outcome.FAILURE)) / len(finished)
     # Not by batches: failures that came in one burst are failures all the same.
     low, high = _wilson(observed, len(finished), alpha)
     # A rare failure needs hundreds of requests to be bounded: the share seen decides, unless it is over the
@@ -221,30 +223,8 @@ def _against(low: float, high: float, limit: float) -> Verdict:
     return Verdict.FAIL if low > limit else Verdict.INCONCLUSIVE
 
 
-def _values(limit: LatencyLimit, rows: Sequence[Any]) -> list[float]:
-    values = (limit.request.value_ms(row) for row in rows if row.outcome == Outcome.SUCCESS)
-    return [value for value in values if value is not None]
-
-
-def _counts(limit: LatencyLimit, row: Any) -> bool:
-    return row.outcome != Outcome.SUCCESS or limit.request.value_ms(row) is not None
-
-
-def _value_or_late(limit: LatencyLimit, row: Any) -> float:
-    value = limit.request.value_ms(row) if row.outcome == Outcome.SUCCESS else None
-    return math.inf if value is None else value
-
-
-def _is_late(limit: LatencyLimit, row: Any) -> bool:
-    return _value_or_late(limit, row) > limit.request.limit_ms
-
-
-def _missed(limit: AttainmentLimit, row: Any) -> bool:
-    return row.outcome != Outcome.SUCCESS or not all(one.is_met(row) for one in limit.requests)
-
-
-def _failed(row: Any) -> bool:
-    return bool(row.outcome == Outcome.FAILURE)
+def _values(limit: LatencyLimit, finished: Sample) -> Sequence[float]:
+    return finished.ended(Outcome.SUCCESS).values(limit.request.column)
 
 
 def _share_interval(batches: Sequence[Sequence[bool]], alpha: float) -> tuple[float, float] | None:

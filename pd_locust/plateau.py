@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from pd_locust import warnings
 from pd_locust.judgement import DEFAULT_CONFIDENCE, Judgement, judge
 from pd_locust.record import Outcome, Part, TokensSource
+from pd_locust.sample import Rows, Sample
 from pd_locust.slo import DEFAULT_SLO, Slo, Verdict
 from pd_locust.summary import Summary, percentile
 
@@ -21,8 +21,8 @@ STEADY = frozenset({Part.SAMPLE})
 FIRST_WAVE = frozenset({Part.WAVE})
 EVERYTHING = frozenset(Part)
 
-_T = TypeVar("_T")
-_SENT = attrgetter("sent_unix_us")
+# Of a file of millions, so many are Python objects at a time.
+_AT_A_TIME = 100_000
 
 _LITTLE_LIMIT = 0.05
 _CACHED_LIMIT = 0.02
@@ -133,7 +133,7 @@ class Plateau:
     @classmethod
     def of(
         cls,
-        rows: Iterable[Row],
+        rows: Sample | Iterable[Row],
         *,
         phase: str,
         tier: str,
@@ -144,14 +144,13 @@ class Plateau:
         nominal_tokens: int | None = None,
     ) -> Plateau:
         """Judge one level from all its requests, of which those in `parts` are the sample."""
-        everything = list(rows)
-        chosen = sorted((row for row in everything if row.part in parts), key=_SENT)
-        good = [row for row in chosen if row.outcome == Outcome.SUCCESS]
-        failed = sum(row.outcome == Outcome.FAILURE for row in chosen)
+        everything = rows if isinstance(rows, Sample) else Rows(rows)
+        chosen = everything.in_parts(parts)
+        good = chosen.ended(Outcome.SUCCESS)
+        failed = len(chosen.ended(Outcome.FAILURE))
         flow = _Flow.of(everything, chosen)
         finished = len(good) + failed
-        met = sum(all(limit.is_met(row) for limit in slo.request_limits) for row in good)
-        attainment = met / finished if finished else None
+        attainment = sum(good.met(slo.request_limits)) / finished if finished else None
         goodput = None if flow.request_rate is None or attainment is None else flow.request_rate * attainment
         plateau = cls(
             phase=phase,
@@ -159,18 +158,24 @@ class Plateau:
             users=users,
             successes=len(good),
             failed=failed,
-            cut=sum(row.outcome == Outcome.CUT for row in chosen),
-            ttft=Summary.of(_present(row.ttft_ms for row in good)),
-            ttfo=Summary.of(_present(row.ttfo_ms for row in good)),
-            ttst=Summary.of(_present(row.ttst_ms for row in good)),
-            tpot=Summary.of(_present(row.tpot_ms for row in good)),
-            itl_p99=Summary.of(_present(row.itl_p99_ms for row in good)),
-            e2e=Summary.of(_present(row.e2e_ms for row in good)),
-            prompt_tokens=_mean(_present(row.prompt_tokens for row in good)),
+            cut=len(chosen.ended(Outcome.CUT)),
+            ttft=Summary.of(good.ordered("ttft_ms")),
+            ttfo=Summary.of(good.ordered("ttfo_ms")),
+            ttst=Summary.of(good.ordered("ttst_ms")),
+            tpot=Summary.of(good.ordered("tpot_ms")),
+            itl_p99=Summary.of(good.ordered("itl_p99_ms")),
+            e2e=Summary.of(good.ordered("e2e_ms")),
+            prompt_tokens=_mean(good.values("prompt_tokens")),
             cached_share=_cached_share(good),
-            output_tokens=_mean(_present(row.output_tokens for row in good)),
+            output_tokens=_mean(good.values("output_tokens")),
             stream_tok_s=_mean(
-                [row.output_tokens / row.e2e_ms * 1e3 for row in good if row.output_tokens and row.e2e_ms]
+                [
+                    tokens / e2e_ms * 1e3
+                    for tokens, e2e_ms in zip(
+                        good.column("output_tokens"), good.column("e2e_ms"), strict=True
+                    )
+                    if tokens and e2e_ms
+                ]
             ),
             window_s=flow.window_s,
             concurrency=flow.concurrency,
@@ -179,8 +184,8 @@ class Plateau:
             little_residual=flow.little_residual,
             attainment=attainment,
             goodput=goodput,
-            loop_lag_p99_ms=percentile(sorted(_present(row.loop_lag_ms for row in chosen)), 99),
-            client_cpu_share=_mean(_present(row.client_cpu_share for row in chosen)),
+            loop_lag_p99_ms=percentile(chosen.ordered("loop_lag_ms"), 99),
+            client_cpu_share=_mean(chosen.values("client_cpu_share")),
             slo=slo,
             judgement=judge(chosen, slo, users, confidence),
             doubts=(),
@@ -211,25 +216,28 @@ class _Flow:
     little_residual: float | None = None
 
     @classmethod
-    def of(cls, everything: Sequence[Row], chosen: Sequence[Row]) -> _Flow:
+    def of(cls, everything: Sample, chosen: Sample) -> _Flow:
         if len(chosen) < 2:
             return cls()
-        start_us = min(row.sent_unix_us for row in chosen)
-        stop_us = max(row.sent_unix_us for row in chosen)
+        sent_us = chosen.column("sent_unix_us")
+        start_us, stop_us = sent_us[0], sent_us[-1]
         if stop_us <= start_us:
             return cls()
         window_us = stop_us - start_us
         busy_us = residence_us = 0.0
         ended = tokens = 0
-        for row in everything:
-            if row.e2e_ms is None:
-                continue
-            end_us = row.sent_unix_us + row.e2e_ms * 1e3
-            busy_us += max(0.0, min(end_us, stop_us) - max(row.sent_unix_us, start_us))
-            if start_us < end_us <= stop_us:
-                ended += 1
-                residence_us += row.e2e_ms * 1e3
-                tokens += row.output_tokens or 0
+        for at in range(0, len(everything), _AT_A_TIME):
+            part = everything[at : at + _AT_A_TIME]
+            columns = map(part.column, ("sent_unix_us", "e2e_ms", "output_tokens"))
+            for from_us, e2e_ms, output_tokens in zip(*columns, strict=True):
+                if e2e_ms is None:
+                    continue
+                end_us = from_us + e2e_ms * 1e3
+                busy_us += max(0.0, min(end_us, stop_us) - max(from_us, start_us))
+                if start_us < end_us <= stop_us:
+                    ended += 1
+                    residence_us += e2e_ms * 1e3
+                    tokens += output_tokens or 0
         concurrency = busy_us / window_us
         # X x R, from what ended in the window, against N, from how long the window was occupied.
         by_little = residence_us / window_us
@@ -242,21 +250,18 @@ class _Flow:
         )
 
 
-def _present(values: Iterable[_T | None]) -> list[_T]:
-    return [value for value in values if value is not None]
-
-
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _cached_share(good: Sequence[Row]) -> float | None:
-    known = [row for row in good if row.cached_tokens is not None and row.prompt_tokens]
-    prompt_tokens = sum(row.prompt_tokens or 0 for row in known)
-    return sum(row.cached_tokens or 0 for row in known) / prompt_tokens if prompt_tokens else None
+def _cached_share(good: Sample) -> float | None:
+    pairs = zip(good.column("cached_tokens"), good.column("prompt_tokens"), strict=True)
+    known = [(cached, prompt) for cached, prompt in pairs if cached is not None and prompt]
+    prompt_tokens = sum(prompt for _, prompt in known)
+    return sum(cached for cached, _ in known) / prompt_tokens if prompt_tokens else None
 
 
-def _with_doubts(plateau: Plateau, good: Sequence[Row], nominal_tokens: int | None) -> Plateau:
+def _with_doubts(plateau: Plateau, good: Sample, nominal_tokens: int | None) -> Plateau:
     where = f"{plateau.tier} at {plateau.users or '?'} users"
     doubts: list[Doubt] = []
     if plateau.client_limited:
@@ -269,11 +274,11 @@ def _with_doubts(plateau: Plateau, good: Sequence[Row], nominal_tokens: int | No
     beyond_template = (plateau.cached_share or 0) * (plateau.prompt_tokens or 0) > _TEMPLATE_TOKENS
     if plateau.cached_share is not None and plateau.cached_share > _CACHED_LIMIT and beyond_template:
         doubts.append(warnings.cache_hits(where, plateau.cached_share))
-    if good:
-        buffered = sum(bool(row.buffered) for row in good) / len(good)
+    if len(good):
+        buffered = sum(map(bool, good.column("buffered"))) / len(good)
         if buffered > _SHARE_LIMIT:
             doubts.append(warnings.buffered_streams(where, buffered))
-        by_chunks = sum(row.tokens_source == TokensSource.CHUNKS for row in good) / len(good)
+        by_chunks = good.column("tokens_source").count(TokensSource.CHUNKS) / len(good)
         if by_chunks:
             doubts.append(warnings.chunk_counted(where, by_chunks))
     if nominal_tokens and plateau.prompt_tokens:

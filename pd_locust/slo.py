@@ -41,9 +41,19 @@ class RequestLimit:
     metric: str
     limit_ms: float
 
+    @property
+    def column(self) -> str:
+        """Name of the metric in a record."""
+        return _ATTRIBUTES[self.metric]
+
+    @property
+    def absent_is_met(self) -> bool:
+        """Whether a successful request may lack the metric: an answer of one token has no pace to keep."""
+        return self.metric in _ABSENT_IN_ONE_TOKEN
+
     def value_ms(self, row: Any) -> float | None:
         """Read the metric from a record."""
-        value: float | None = getattr(row, _ATTRIBUTES[self.metric])
+        value: float | None = getattr(row, self.column)
         return value
 
     def is_met(self, row: Any) -> bool:
@@ -52,7 +62,7 @@ class RequestLimit:
         An answer of one token has no pace to keep; an answer that never came (TTFO) is a miss.
         """
         value = self.value_ms(row)
-        return self.metric in _ABSENT_IN_ONE_TOKEN if value is None else value <= self.limit_ms
+        return self.absent_is_met if value is None else value <= self.limit_ms
 
     def __str__(self) -> str:
         return f"{self.metric}<={self.limit_ms:g}ms"

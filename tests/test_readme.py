@@ -3,6 +3,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -31,3 +33,15 @@ def test_nothing_in_the_repository_names_a_path_of_one_machine():
         if path.suffix in {".md", ".py", ".toml", ".yaml"} and ".venv" not in path.parts:
             text = path.read_text(encoding="utf-8")
             assert not re.search(r"(?<![\w.])/(?:root|farm|work/main)/", text) or path == Path(__file__), path
+
+
+@pytest.mark.parametrize("readme", ["README.md", "README.zh-CN.md"])
+def test_the_tables_that_are_shown_are_those_of_the_sample(readme):
+    shown = (
+        (ROOT / readme).read_text(encoding="utf-8").split("<!-- sample -->")[1].split("<!-- /sample -->")[0]
+    )
+    sample = (ROOT / "reports" / "sample" / "benchmark_report.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in shown.splitlines() if line.startswith("|")]
+
+    assert len(rows) == 16
+    assert [row for row in rows if row not in sample] == []

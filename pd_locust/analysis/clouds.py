@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from pd_locust.analysis.chart import Chart, Point, Series, Span, cumulative_share, thinned
+import numpy as np
+
+from pd_locust.analysis.chart import Chart, Point, Series, Span, cumulative_share, thinned_places
 from pd_locust.analysis.curves import STYLES
 from pd_locust.analysis.level import Kind, Level, Selection
 from pd_locust.analysis.table import Column, Table, text
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pandas as pd
+    from numpy.typing import NDArray
 
     from pd_locust.analysis.report import Report
     from pd_locust.language import Speech
@@ -38,22 +41,20 @@ def timeline(report: Report, say: Speech) -> list[Chart]:
     if not whole:
         return []
     start_us = min(int(rows["sent_unix_us"].iloc[0]) for _, rows in _with_requests(whole.values()))
-    spans, clouds = [], dict[tuple[str, str], list[Point]]()
+    spans, clouds = [], dict[tuple[str, str], list[_Cloud]]()
     for level, rows in _with_requests(whole.values()):
-        sent_s = (rows["sent_unix_us"] - start_us) / 1e6
+        sent_s = (rows["sent_unix_us"].to_numpy() - start_us) / 1e6
         users = format_count(level.plateau.users)
         limited = level.plateau.client_limited
-        spans.append(Span(sent_s.iloc[0], sent_s.iloc[-1], users, "limited" if limited else ""))
-        for name, point in _points(level, rows, sent_s, say):
-            clouds.setdefault(name, []).append(point)
-    requests = sum(map(len, clouds.values()))
+        spans.append(Span(float(sent_s[0]), float(sent_s[-1]), users, "limited" if limited else ""))
+        for name, cloud in _clouds(level, rows, sent_s, say):
+            clouds.setdefault(name, []).append(cloud)
+    requests = sum(len(cloud.sent_s) for parts in clouds.values() for cloud in parts)
     tiers = list(dict.fromkeys(level.plateau.tier for level in levels))
     shown = {
-        (style or STYLES[tiers.index(name) % len(STYLES)], name): thinned(
-            sorted(points, key=attrgetter("x")), _COLUMNS_OF_TIME
-        )
+        (style or STYLES[tiers.index(name) % len(STYLES)], name): _drawn(parts, say)
         # Tiers come first, so that what stands out of them is drawn over them.
-        for (style, name), points in sorted(clouds.items(), key=lambda item: item[0][0])
+        for (style, name), parts in sorted(clouds.items(), key=lambda item: item[0][0])
     }
     kept = sum(map(len, shown.values()))
     note = say("shaded: levels, with their users; hatched: limited by the load generator")
@@ -112,23 +113,48 @@ def _with_requests(levels: Iterable[Level]) -> Iterator[tuple[Level, pd.DataFram
     return ((level, level.requests) for level in levels if level.requests is not None)
 
 
-def _points(
-    level: Level, rows: pd.DataFrame, sent_s: pd.Series[float], say: Speech
-) -> Iterator[tuple[tuple[str, str], Point]]:
-    """Yield ((style, name of the series), point); a tier has no style yet."""
-    tier = level.plateau.tier
-    for x, ttft_ms, part, outcome, category in zip(
-        sent_s, rows["ttft_ms"], rows["part"], rows["outcome"], rows["category"], strict=True
-    ):
-        if outcome == Outcome.FAILURE:
-            yield (
-                ("failed", say("failed")),
-                Point(x, 0.0, f"{tier} · {x:,.1f} s · {say('failed')}: {category}"),
-            )
-        elif ttft_ms == ttft_ms and outcome == Outcome.SUCCESS:  # noqa: PLR0124 - NaN differs from itself
-            wave = part == Part.WAVE and level.kind is not Kind.SINGLE
-            name = ("wave", say("first wave")) if wave else ("", tier)
-            yield name, Point(x, ttft_ms, f"{tier} · {x:,.1f} s · {format_ms(ttft_ms)} ms")
+@dataclass(frozen=True, slots=True)
+class _Cloud:
+    """Requests of one level in one series. `categories` are those of failures, empty among successes."""
+
+    tier: str
+    sent_s: NDArray[np.float64]
+    ttft_ms: NDArray[np.float64]
+    categories: list[str]
+
+
+def _clouds(
+    level: Level, rows: pd.DataFrame, sent_s: NDArray[np.float64], say: Speech
+) -> Iterator[tuple[tuple[str, str], _Cloud]]:
+    """Yield ((style, name of the series), cloud); a tier has no style yet."""
+    tier, ttft_ms = level.plateau.tier, rows["ttft_ms"].to_numpy(float)
+    good = (rows["outcome"] == Outcome.SUCCESS).to_numpy() & ~np.isnan(ttft_ms)
+    failed = (rows["outcome"] == Outcome.FAILURE).to_numpy()
+    wave = (rows["part"] == Part.WAVE).to_numpy() & good & (level.kind is not Kind.SINGLE)
+    for name, chosen in ((("", tier), good & ~wave), (("wave", say("first wave")), wave)):
+        if chosen.any():
+            yield name, _Cloud(tier, sent_s[chosen], ttft_ms[chosen], [])
+    if failed.any():
+        categories = rows.loc[failed, "category"].astype(str).tolist()
+        yield ("failed", say("failed")), _Cloud(tier, sent_s[failed], np.zeros(failed.sum()), categories)
+
+
+def _drawn(parts: list[_Cloud], say: Speech) -> list[Point]:
+    """Points of a series that can be told apart: only for them is there a text."""
+    sent_s = np.concatenate([part.sent_s for part in parts])
+    ttft_ms = np.concatenate([part.ttft_ms for part in parts])
+    places = thinned_places(sent_s, ttft_ms, _COLUMNS_OF_TIME)
+    firsts = np.cumsum([0, *(len(part.sent_s) for part in parts)])
+    points = []
+    for place in places.tolist():
+        of = int(np.searchsorted(firsts, place, side="right")) - 1
+        part, x, y = parts[of], float(sent_s[place]), float(ttft_ms[place])
+        if part.categories:
+            what = f"{say('failed')}: {part.categories[place - int(firsts[of])]}"
+        else:
+            what = f"{format_ms(y)} ms"
+        points.append(Point(x, y, f"{part.tier} · {x:,.1f} s · {what}"))
+    return points
 
 
 def _cloud_table(clouds: list[tuple[tuple[str, str], list[Point]]]) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from pd_locust.analysis.columns import Columns
 from pd_locust.analysis.csvfile import first_line, read_csv
 from pd_locust.analysis.level import Kind, Level, Selection
 from pd_locust.errors import HistoryError
@@ -113,7 +114,7 @@ def levels_of(frame: pd.DataFrame, slo: Slo, nominal_tokens: Mapping[str, int]) 
         run, phase, tier, users, _ = cast("tuple[int, str, str, float, float]", key)
         kind = Kind.of(phase)
         alone = tiers[run, phase, users] == 1
-        requests = list(requests_of(rows))
+        requests = Columns(rows)
         parts_seen = set(rows["part"].unique())
         for selection in _SELECTIONS[kind]:
             if selection is Selection.FIRST_WAVE and not parts_seen & FIRST_WAVE:

@@ -31,7 +31,9 @@ CALIBRATION_FORMAT = 1
 
 DEFAULT_LEVELS = (32, 64, 96, 128, 192, 256, 384)
 _TOKENS = 64
-_LEVEL_MAX_S = 8
+# Among fewer, p99 is the mishap of a single request.
+_LEVEL_REQUESTS = 400
+_LEVEL_MAX_S = 15
 # A role, the finish, the usage and [DONE].
 _EVENTS_BESIDE_TOKENS = 4
 
@@ -67,7 +69,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Levels in ascending order. `streams` is the largest that stays within the limit, as all below it do; or 0."""
+    """Levels in ascending order."""
 
     limit_ms: float
     levels: tuple[Level, ...]
@@ -75,13 +77,46 @@ class Calibration:
 
     @property
     def best(self) -> Level | None:
-        """The largest level that can be trusted."""
-        best = None
-        for level in self.levels:
-            if level.error_p99_ms > self.limit_ms:
-                break
-            best = level
-        return best
+        """The largest level within the limit: what disturbed a smaller one was not its load."""
+        return next((level for level in reversed(self.levels) if level.error_p99_ms <= self.limit_ms), None)
+
+    @property
+    def disturbed(self) -> list[Level]:
+        """Levels beyond the limit that are smaller than one within it."""
+        return [
+            level
+            for level in self.levels
+            if self.best and level.streams < self.best.streams and level.error_p99_ms > self.limit_ms
+        ]
+
+    @property
+    def answer(self) -> str:
+        """What the table comes to, in one sentence."""
+        if self.best is None:
+            return f"no level keeps TTFT within {self.limit_ms:g} ms at p99: something else uses this machine"
+        return (
+            f"one process carries {self.best.streams:,} streams, {self.best.events_per_s:,} events/s, "
+            f"with TTFT within {self.limit_ms:g} ms at p99"
+        )
+
+    def lines(self) -> list[str]:
+        """Return the table, how late the service itself was, and the answer; none is wider than 80 columns."""
+        late_ms = self.service_late_below_ms
+        late = "more than its histogram can tell" if late_ms is None else f"at most {late_ms:g} ms"
+        return [
+            "streams  requests  events/s  TTFT error ms: p50    p99  CPU us/event  of a core",
+            *(
+                f"{level.streams:7,} {level.requests:9,} {level.events_per_s:9,} {level.error_p50_ms:19.2f}"
+                f" {level.error_p99_ms:6.2f} {level.us_per_event:13.1f} {level.cpu_share:10.0%}"
+                for level in self.levels
+            ),
+            f"the simulated service itself was late by {late} at p99 of its tokens",
+            *(
+                f"{level.streams:,} streams were disturbed: something else used this machine meanwhile"
+                for level in self.disturbed
+            ),
+            self.answer,
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Return what is stored, the machine it was measured on included."""
@@ -136,6 +171,7 @@ def _hold(url: str, prefix: Path, levels: Sequence[int], on_level: Callable[[int
         "--host", url, "--pd-no-check", "--pd-model", "qwen3.5-9b", "--pd-tiers", "short",
         "--pd-max-tokens", str(_TOKENS), "--pd-single-requests", "1", "--pd-requests", "0",
         "--pd-levels", ",".join(map(str, levels)), "--pd-level-max-s", str(_LEVEL_MAX_S),
+        "--pd-level-requests", str(_LEVEL_REQUESTS),
     ]  # fmt: skip
     with Path(f"{prefix}.log").open("w+", encoding="utf-8") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=prefix.parent)
@@ -225,8 +261,13 @@ def stored() -> dict[str, Any] | None:
 
 
 def store(document: dict[str, Any]) -> Path:
-    """Keep a calibration for the runs to come."""
+    """Keep a calibration for the runs to come. Raises PdLocustError where nothing may be written."""
     path = stored_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise PdLocustError(
+            f"{path}: {error.strerror}; the calibration is not kept (XDG_CACHE_HOME names another directory)"
+        ) from error
     return path

@@ -349,14 +349,14 @@ def split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def read_levels(text: str) -> list[int]:
+def read_levels(text: str, option: str = "--pd-levels") -> list[int]:
     """Read `16,32,64`: whole numbers from 1 on, ascending, each once."""
     try:
         levels = sorted({int(part) for part in split_names(text)})
     except ValueError:
-        raise ConfigError(f"--pd-levels {text!r}: expected whole numbers like 16,32,64") from None
+        raise ConfigError(f"{option} {text!r}: expected whole numbers like 16,32,64") from None
     if levels and levels[0] < 1:
-        raise ConfigError(f"--pd-levels {text!r}: a level has at least 1 user")
+        raise ConfigError(f"{option} {text!r}: a level has at least 1 user")
     return levels
 
 

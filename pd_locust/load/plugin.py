@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from pd_locust.load.setup import prepare
 from pd_locust.load.simulated import SimulatedService
 from pd_locust.load.users import choose_users
 from pd_locust.load.web import WebTab
+from pd_locust.phase import PhaseKind
 from pd_locust.record import Outcome, RequestRecord
 from pd_locust.spread import Latencies
 
@@ -44,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 _REPORT_INTERVAL_S = 1.0
 _RAMP_S = 10
+# At a kilobyte each.
+_MOST_COUNTED = 50_000
 _EXIT_FAILED = 1
 _EXIT_CONFIG = 2
 
@@ -148,7 +152,7 @@ class Plugin:
     def _show_live(self) -> Live | None:
         if not getattr(self.environment, "web_ui", None):
             return None
-        doubts = lambda: self._setup.doubts if self._setup else ()  # noqa: E731 - read when somebody looks
+        doubts = lambda: self._run_file.doubts  # noqa: E731 - read when somebody looks
         return WebTab(self.environment, self.settings, self._records, doubts).live
 
     def _levels_to_resume(self) -> dict[Phase, list[RequestRecord]]:
@@ -246,6 +250,7 @@ class Plugin:
 
     def _on_spawning_complete(self, user_count: int, **_kwargs: Any) -> None:
         if not self._phased and not self.refused:
+            self._run_file.held(user_count)
             self.conductor.open_level(replace(STREAM_PHASE, users=user_count))
 
     def _on_test_stopping(self, **_kwargs: Any) -> None:
@@ -308,7 +313,9 @@ class Plugin:
 
     def hold(self, task: Task, stop: Callable[[], bool]) -> Sequence[RequestRecord] | None:
         """Hold a task's phase and return its records; None when the run is over before it is complete."""
-        rows: list[RequestRecord] = []
+        # Nothing is decided by the records of an exact count, which may be millions: all of them are in the file.
+        most = _MOST_COUNTED if task.phase.kind is PhaseKind.COUNT else None
+        rows: deque[RequestRecord] = deque(maxlen=most)
 
         def take(record: RequestRecord) -> None:
             rows.append(record)
@@ -324,6 +331,7 @@ class Plugin:
             return self.over or stop()
 
         self._on_record = take
+        self._run_file.held(task.phase.users or 0)
         complete = self.conductor.run_phase(
             self._latencies.spread(task.phase),
             limit_s=task.limit_s,
@@ -336,7 +344,7 @@ class Plugin:
         self._latencies.note(task.phase, rows)
         if self.live is not None:
             self.live.held(task.phase, rows)
-        return None if over() else rows
+        return None if over() else list(rows)
 
     def resumed_levels(self, tier: str) -> list[tuple[int, Sequence[RequestRecord]]]:
         """Levels of this tier in the records of `--pd-resume`, in the order in which they were held."""

@@ -115,13 +115,16 @@ class RunFile:
             "host": {"platform": platform.platform(), "cpu_count": os.cpu_count()},
             "runs": [],
         }
+        self.doubts: tuple[Doubt, ...] = ()
+        self._calibration: dict[str, Any] | None = None
+        self._workers = 1
 
     def begin(
         self, setup: LoadSetup, settings: Settings, options: dict[str, Any], *, simulated: bool, workers: int
     ) -> None:
         """Describe the run that starts now."""
-        calibration = stored()
-        doubts = [*setup.doubts, *_beyond(calibration, options, workers)]
+        self._calibration, self._workers = stored(), workers
+        self.doubts = setup.doubts
         self._document |= {
             "target": {"base_url": setup.base_url, "model": setup.model, "simulated": simulated},
             "tiers": [
@@ -140,12 +143,29 @@ class RunFile:
             "headroom": settings.headroom,
             "workers": workers,
             "options": _plain(options),
-            "calibration": calibration,
-            "doubts": [doubt.to_json() for doubt in doubts],
+            "calibration": self._calibration,
         }
         self._document["runs"].append(
             {"run": setup.run, "started_unix_s": round(time.time(), 3), "ended_unix_s": None}
         )
+        # Levels that cannot be read are the shape's to refuse.
+        levels = [int(level) for level in split_names(options.get("pd_levels") or "") if level.isdecimal()]
+        self.held(max(options.get("num_users") or 0, *levels, 0))
+        self._save()
+
+    def held(self, users: int) -> None:
+        """Doubt a load of which a process of this machine was measured to carry less; once a run.
+
+        Nothing is said of a calibration that carried nothing: it was disturbed. Workers may be on other machines,
+        which have not been measured; with them the users of one are compared all the same.
+        """
+        each = users / max(1, self._workers)
+        carried = self._calibration["streams"] if self._calibration else 0
+        if not carried or each <= carried or any(doubt.code == "beyond-calibration" for doubt in self.doubts):
+            return
+        doubt = beyond_calibration("load generator", each, carried)
+        logger.warning("%s", doubt)
+        self.doubts += (doubt,)
         self._save()
 
     def end(self) -> None:
@@ -157,28 +177,10 @@ class RunFile:
 
     def _save(self) -> None:
         # Replaced whole: a reader never sees half a document.
+        self._document["doubts"] = [doubt.to_json() for doubt in self.doubts]
         draft = self.path.with_suffix(".json.tmp")
         draft.write_text(json.dumps(self._document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         draft.replace(self.path)
-
-
-def _beyond(calibration: dict[str, Any] | None, options: dict[str, Any], workers: int) -> list[Doubt]:
-    """Doubt the largest load asked for, if a process of this machine was measured to carry less.
-
-    Nothing is said of a calibration that carried nothing: it was disturbed. Workers may be on other machines,
-    which have not been measured; with them the users of one are compared all the same.
-    """
-    if not calibration or not calibration["streams"]:
-        return []
-    # Levels that cannot be read are the shape's to refuse.
-    levels = [int(level) for level in split_names(options.get("pd_levels") or "") if level.isdecimal()]
-    users = max(options.get("num_users") or 0, *levels, 0)
-    each = users / max(1, workers)
-    if each <= calibration["streams"]:
-        return []
-    doubt = beyond_calibration("load generator", each, calibration["streams"])
-    logger.warning("%s", doubt)
-    return [doubt]
 
 
 _SECRET_OPTIONS = ("--pd-api-key", "--pd-header", "--web-login")
