@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     add_plan(verbs)
 
     replay = verbs.add_parser("replay", help="judge answers saved with curl -sSN -i --raw")
-    replay.add_argument("files", metavar="FILE", nargs="+")
+    replay.add_argument("files", metavar="FILE", nargs="+", help="an answer from its status line on")
     replay.add_argument("--json", metavar="FILE", help="write JSON there; - prints it instead of lines")
     replay.set_defaults(verb=_replay)
 

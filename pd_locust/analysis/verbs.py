@@ -65,7 +65,7 @@ def add_gate(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         metavar="EXPR",
         action="append",
         default=[],
-        help="may be given several times [see below]",
+        help="e.g. 'ttft_p95>+10%%' or 'capacity.short<-5%%'; several times if need be [throughput first: docs/ci.md]",
     )
     add("--slo", metavar="LIMIT", help="fail also if the level does not keep this limit")
     add(

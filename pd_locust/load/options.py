@@ -82,7 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         env_var="PD_TIER_FILE",
         help="own tiers: 'name: {prompt_tokens: N, max_tokens: M}' a line",
     )
-    group.add_argument("--pd-max-tokens", metavar="N", type=int, help="output tokens of every tier")
+    group.add_argument(
+        "--pd-max-tokens", metavar="N", type=int, help="output tokens of every tier (default 256)"
+    )
     group.add_argument(
         "--pd-seed",
         metavar="N",

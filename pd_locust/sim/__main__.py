@@ -114,7 +114,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
         import uvloop  # noqa: PLC0415 - an optional extra
     except ImportError:
         return asyncio.new_event_loop
-    return uvloop.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 def _ask_oracle(options: argparse.Namespace, limit: Limit) -> dict[str, object]:
