@@ -1,0 +1,57 @@
+import subprocess
+import sys
+from textwrap import dedent
+
+# As under Locust: threads are greenlets, and starting one lets others run.
+USERS_THAT_BEGIN_AT_ONCE = """
+    from gevent import monkey
+    monkey.patch_all()
+    import gevent, socket, threading
+    from pd_locust.wire.patience import Patience
+
+    class Answer:
+        reads = 0
+
+    def user():
+        with Patience(socket.socket(), Answer(), first_token_s=9, idle_s=9):
+            gevent.sleep(0.1)
+
+    for _ in range(2):
+        gevent.joinall([gevent.spawn(user) for _ in range(50)], raise_error=True)
+    print(sum(thread.name == "pd_locust patience" for thread in threading.enumerate()))
+"""
+
+A_FORKED_WORKER = """
+    import os, socket
+    from pd_locust.wire.patience import Patience
+
+    class Answer:
+        reads = 0
+
+    def silent_stream():
+        ours, theirs = socket.socketpair()
+        with Patience(ours, Answer(), first_token_s=0.1, idle_s=0.1) as patience:
+            ours.recv(1)
+        print(patience.expired, flush=True)
+
+    silent_stream()
+    if os.fork() == 0:
+        silent_stream()
+    else:
+        os.wait()
+"""
+
+
+def output_of(script: str) -> list[str]:
+    command = [sys.executable, "-c", dedent(script)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
+    assert not done.returncode, done.stderr
+    return done.stdout.split()
+
+
+def test_streams_that_begin_at_once_are_watched_by_one_thread():
+    assert output_of(USERS_THAT_BEGIN_AT_ONCE) == ["1"]
+
+
+def test_a_silent_stream_of_a_forked_process_is_ended_as_well():
+    assert output_of(A_FORKED_WORKER) == ["True", "True"]
