@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Answer(http.client.HTTPResponse):
         self.reads = 0
         self._receive: Callable[[int], bytes] | None = None
         self._sock_recv: Callable[[int], bytes] | None = getattr(sock, "recv", None)
+        self._wait = waiting_for(sock)
         self._size_line = b"\n"
         self._read_bytes = 0
         # What the last read left behind: the rest of a chunk, of its line end, or of a line.
@@ -51,6 +53,8 @@ class Answer(http.client.HTTPResponse):
                 read = self.fp.read1(_READ_BYTES)
                 self._receive = self._sock_recv or self.fp.read1
             else:
+                if self._wait is not None:
+                    self._wait()
                 read = self._receive(_READ_BYTES)
             # The same size as before and nothing else: tokens are often equally long.
             if len(read) == self._read_bytes and read.startswith(self._size_line):
@@ -121,3 +125,17 @@ class Answer(http.client.HTTPResponse):
             raise http.client.IncompleteRead(b"")
         self._end()
         return b""
+
+
+def waiting_for(sock: socket.socket) -> Callable[[], None] | None:
+    """Return what waits until a gevent socket can be read; None for other sockets and for TLS.
+
+    gevent asks the kernel first and waits when told that there is nothing. Between two tokens there is nothing as a
+    rule, and being told so costs a system call and an exception: a tenth of all CPU time at 179 streams. Waiting
+    first is not for TLS, where the bytes may have been read already. The two names are not gevent's public ones: where
+    a version has them not, this is only slower.
+    """
+    wait, readable = getattr(sock, "_wait", None), getattr(sock, "_read_event", None)
+    if wait is None or readable is None or hasattr(sock, "pending"):
+        return None
+    return partial(wait, readable)

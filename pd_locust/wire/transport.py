@@ -160,14 +160,15 @@ def judge_response(
     """Read one HTTP answer from its status line on. Raises ConnectionError when not even that came."""
     try:
         response.begin()
-    except ConnectionError as error:
-        if patience is not None and patience.expired:
-            return StreamTiming(sent_ns, end_ns=now(), failure=failure_of(TimeoutError()))
-        if not isinstance(response.status, int):
-            raise
-        return StreamTiming(sent_ns, end_ns=now(), status=response.status, failure=failure_of(error))
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return StreamTiming(sent_ns, end_ns=now(), failure=failure_of(error))
+        # Before a status line has been read it is a string.
+        status = response.status if isinstance(response.status, int) else None
+        expired = patience is not None and patience.expired
+        if isinstance(error, ConnectionError) and status is None and not expired:
+            raise
+        refused = status is not None and not 200 <= status < 300
+        failure = status_failure(status, b"") if refused else failure_of(TimeoutError() if expired else error)
+        return StreamTiming(sent_ns, end_ns=now(), status=status, failure=failure)
     if not 200 <= response.status < 300:
         return _refusal(response, now, sent_ns, patience)
     timing = measure(

@@ -644,6 +644,18 @@ def test_a_trusted_certificate_carries_streams_and_is_kept(speaking_tls, trustin
         connection.close()
 
 
+def test_what_tls_has_read_beyond_the_first_read_is_not_waited_for(speaking_tls, trusting):
+    # One record of 12 KB: the first read takes 8 KB of it, and the socket has nothing more to say.
+    whole = CHUNKED + framed(b":" + b" " * 12_000 + b"\n\n") + framed(ANSWER) + LAST
+    with ScriptedServer(((READ, whole, HOLD),), tls=speaking_tls) as server:
+        connection = connect(server, tls=trusting, first_token_timeout_s=2)
+        connection.open()
+        record, _, took_s = exchange(connection)
+        connection.close()
+    assert is_the_answer(record)
+    assert took_s < 1
+
+
 @pytest.mark.parametrize("leave", [(), (0.02, RESET)], ids=["closed", "reset"])
 def test_a_kept_tls_connection_that_the_peer_left_may_be_tried_again(speaking_tls, trusting, leave):
     with ScriptedServer(((READ, WHOLE, *leave), (READ, WHOLE)), tls=speaking_tls) as server:
