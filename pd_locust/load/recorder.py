@@ -187,18 +187,21 @@ _SECRET_OPTIONS = ("--pd-api-key", "--pd-header", "--web-login")
 
 
 def _command_without_secrets(argv: list[str]) -> list[str]:
-    shown: list[str] = []
+    program = Path(argv[0]).name
+    shown = ["locust" if program == "__main__.py" else program]
     hide_next = False
-    for word in argv:
+    for word in argv[1:]:
         name, equals, _value = word.partition("=")
+        # argparse takes an unambiguous beginning for the whole name.
+        secret = name.startswith("--") and any(option.startswith(name) for option in _SECRET_OPTIONS)
         if hide_next:
             shown.append("***")
-        elif equals and name in _SECRET_OPTIONS:
+        elif equals and secret:
             shown.append(f"{name}=***")
         else:
             shown.append(word)
-        hide_next = word in _SECRET_OPTIONS
-    return [Path(shown[0]).name, *shown[1:]]
+        hide_next = secret and not equals
+    return shown
 
 
 _HIDDEN_OPTIONS = frozenset({"pd_api_key", "pd_header", "web_login", "tls_key"})

@@ -155,6 +155,22 @@ def test_the_recorded_command_has_no_secrets():
     ]  # fmt: skip
 
 
+def test_an_abbreviated_option_hides_its_secret_as_well():
+    words = [
+        "/venv/locust/__main__.py",
+        "--pd-api",
+        "sk-1",
+        "--web-log=a:b",
+        "--pd-head",
+        "X-Key: sk-2",
+        "--pd-tiers",
+        "a",
+    ]
+    assert _command_without_secrets(words) == [
+        "locust", "--pd-api", "***", "--web-log=***", "--pd-head", "***", "--pd-tiers", "a",
+    ]  # fmt: skip
+
+
 def test_the_key_is_kept_outside_of_the_parsed_options():
     secret = options.Secret()
     parser = ArgumentParser()
