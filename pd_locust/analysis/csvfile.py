@@ -7,6 +7,7 @@ import io
 import os
 import re
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
 import pandas as pd
@@ -15,7 +16,7 @@ from pd_locust.errors import HistoryError
 from pd_locust.warnings import Doubt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
     from _typeshed import WriteableBuffer
@@ -97,6 +98,13 @@ def _read(
     for name in wanted:
         _check_numbers(path, frame, name, texts, remedy)
     return frame, _cut(path, len(frame) + 2) if whole_end < end else None
+
+
+@contextmanager
+def whole_lines(path: Path) -> Iterator[BinaryIO]:
+    """Open a file without its last line, if that was cut while it was written."""
+    with path.open("rb") as file:
+        yield _Lines(b"", file, _whole_end(file)[0])
 
 
 class _Lines(io.BufferedReader):

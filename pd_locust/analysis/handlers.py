@@ -13,6 +13,7 @@ from pd_locust.analysis import compare as comparing
 from pd_locust.analysis import compare_view, export, gate_view, plan_view
 from pd_locust.analysis import gate as gating
 from pd_locust.analysis.expression import Expression
+from pd_locust.analysis.optional import write_parquet, write_workbook
 from pd_locust.analysis.page import to_html
 from pd_locust.analysis.render import print_lines, print_view, render_terminal, to_markdown
 from pd_locust.analysis.report import Report, build
@@ -43,14 +44,19 @@ def report(options: argparse.Namespace) -> int:
         render_terminal(report, _console(), say)
     if options.json:
         write_json(export.to_json(report), options.json)
+    written = []
     if not options.no_files:
-        written = [
+        written += [
             write_text(file_of(prefix, "report.html"), to_html(report, say)),
             write_text(file_of(prefix, "report.md"), to_markdown(report, say)),
             *export.write_tables(report, prefix),
         ]
-        if options.json != "-":
-            print(say("wrote ") + ", ".join(map(str, written)))
+    if options.excel:
+        written.append(write_workbook(report, Path(options.excel)))
+    if options.parquet:
+        written.append(write_parquet(file_of(prefix, "requests.csv"), Path(options.parquet)))
+    if written and options.json != "-":
+        print(say("wrote ") + ", ".join(map(str, written)))
     return 0
 
 

@@ -29,6 +29,8 @@ def add_report(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     add("--pairs", metavar="N", type=int, help="number of PD pairs [label pairs of the run]")
     add("--history-only", action="store_true", help="use Locust's history even if there are records")
     add("--json", metavar="FILE", help="write JSON there; - prints it instead of the tables")
+    add("--excel", metavar="FILE", help="write all tables as one workbook there; needs pd-locust[excel]")
+    add("--parquet", metavar="FILE", help="write the records as Parquet there; needs pd-locust[parquet]")
     add("--no-files", action="store_true", help="print only")
     _add_lang(report)
     report.set_defaults(verb=_verb("report"))
