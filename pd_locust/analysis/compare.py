@@ -51,6 +51,20 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Average:
+    """One measure of a tier over all `levels` that have an interval: what single levels are too short to show.
+
+    Latencies leave out the levels at the knee. `ratio` is None, and `levels` 0, where that leaves none.
+    """
+
+    tier: str
+    measure: Measure
+    levels: int
+    ratio: Ratio | None
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
 class CapacityLine:
     """Largest passing level in two runs; the bounds of `ratio` are the brackets' (largest PASS, smallest FAIL)."""
 
@@ -69,6 +83,7 @@ class Comparison:
     new: Report
     differences: tuple[tuple[str, str, str], ...]
     capacities: tuple[CapacityLine, ...]
+    averages: tuple[Average, ...]
     lines: tuple[Line, ...]
 
 
@@ -92,13 +107,15 @@ def compare(old: Report, new: Report) -> Comparison:
         for measure in MEASURES
         if measure.name in seen and measure.name in other
     ]
-    confidence = 1 - (1 - _CONFIDENCE) / max(1, len(pairs))
+    tiers = {place[1] for place in common}
+    confidence = 1 - (1 - _CONFIDENCE) / max(1, len(pairs) + len(tiers) * len(MEASURES))
     lines = [
         Line(place, measure, one, other, ratio, _finding(ratio, measure, place, (old, new)))
         for place, measure, one, other in pairs
         if (ratio := Ratio.of(one, other, confidence))
     ]
-    return Comparison(old, new, tuple(_differences(old, new)), capacities, tuple(lines))
+    averages = tuple(_averages(lines, confidence))
+    return Comparison(old, new, tuple(_differences(old, new)), capacities, averages, tuple(lines))
 
 
 def levels_by_place(report: Report) -> dict[Place, Level]:
@@ -150,10 +167,25 @@ def _finding(ratio: Ratio, measure: Measure, place: Place, reports: Sequence[Rep
         below_knee(place, one) for one in reports
     ):
         return Finding.KNEE
-    findings = (
-        (Finding.FASTER, Finding.SLOWER) if measure.higher_is_better else (Finding.SLOWER, Finding.FASTER)
-    )
-    return _called(ratio, *findings)
+    return _called(ratio, *_names(measure))
+
+
+def _names(measure: Measure) -> tuple[Finding, Finding]:
+    """What it is called when the new value is higher, and when it is lower."""
+    return (Finding.FASTER, Finding.SLOWER) if measure.higher_is_better else (Finding.SLOWER, Finding.FASTER)
+
+
+def _averages(lines: Sequence[Line], confidence: float) -> Iterator[Average]:
+    for tier in dict.fromkeys(line.place[1] for line in lines):
+        for measure in MEASURES:
+            its = [line for line in lines if line.place[1] == tier and line.measure is measure]
+            judged = [line for line in its if line.finding is not Finding.KNEE]
+            pairs = [(line.old, line.new) for line in judged if line.ratio.low is not None]
+            if pairs:
+                ratio = Ratio.mean(pairs, confidence)
+                yield Average(tier, measure, len(pairs), ratio, _called(ratio, *_names(measure)))
+            elif its:
+                yield Average(tier, measure, 0, None, Finding.SAME if judged else Finding.KNEE)
 
 
 def _called(ratio: Ratio, above: Finding, below: Finding) -> Finding:

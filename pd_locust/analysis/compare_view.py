@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from pd_locust.analysis.compare import CapacityLine, Comparison, Finding, Line
+from pd_locust.analysis.compare import Average, CapacityLine, Comparison, Finding, Line
 from pd_locust.analysis.overlay import overlaid
 from pd_locust.analysis.page import render_page
 from pd_locust.analysis.render import print_lines, print_view
@@ -31,17 +30,19 @@ _CALLED = (Finding.FASTER, Finding.SLOWER)
 
 
 def summary(compared: Comparison, say: Speech = ENGLISH) -> list[str]:
-    """One sentence for each measure: at how many levels the new run is faster, slower or cannot be told apart."""
+    """One sentence for each measure: for which tiers the new run is slower, faster or cannot be told apart."""
     sentences = []
     for measure in _measures_of(compared):
-        lines = [line for line in compared.lines if line.measure is measure]
-        counts = Counter(line.finding for line in lines)
+        averages = [one for one in compared.averages if one.measure is measure]
         told = []
         for finding in (Finding.SLOWER, Finding.FASTER, Finding.SAME, Finding.KNEE):
-            if counts[finding]:
-                changes = sorted(line.ratio.value for line in lines if line.finding is finding)
-                by = f" ({_range(changes)})" if finding in _CALLED else ""
-                told.append(say(f"{finding} at {counts[finding]} of {len(lines)} levels") + by)
+            tiers = say(", ").join(
+                f"{one.tier} ({_percent(one.ratio.value)})" if one.ratio and finding in _CALLED else one.tier
+                for one in averages
+                if one.finding is finding
+            )
+            if tiers:
+                told.append(say(f"{finding} for {tiers}"))
         sentences.append(f"{say(measure.heading)}{say(': ')}{say('; ').join(told)}{say('.')}")
     return sentences
 
@@ -97,6 +98,7 @@ def comparison_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
                 ],
                 "summary": summary(one),
                 "capacity": list(_capacity_table(one).rows),
+                "averages": list(_average_table(one, MEASURES).rows),
                 "lines": list(_line_table(one, MEASURES).rows),
             }
             for one in comparisons
@@ -106,8 +108,12 @@ def comparison_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 def comparison_views(compared: Comparison, say: Speech) -> list[View]:
     """Capacity, then a table for each measure that people are shown."""
-    found = [_view(say("Capacity, users"), _capacity_table(compared), say)]
-    for measure in _measures_of(compared):
+    measures = _measures_of(compared)
+    found = [
+        _view(say("Capacity, users"), _capacity_table(compared), say),
+        _view(say("Mean over levels, those at the knee left out"), _average_table(compared, measures), say),
+    ]
+    for measure in measures:
         heading = measure.heading if measure.unit in measure.heading else f"{measure.heading}, {measure.unit}"
         found.append(_view(heading, _line_table(compared, [measure]), say, without=("measure",)))
     return [view for view in found if view.rows]
@@ -142,6 +148,17 @@ def _line_table(compared: Comparison, measures: Sequence[Measure]) -> Table:
     return Table.of("lines", columns, [line for line in compared.lines if line.measure in measures])
 
 
+def _average_table(compared: Comparison, measures: Sequence[Measure]) -> Table:
+    columns: list[Column[Average]] = [
+        Column("tier", "tier", text, lambda one: one.tier),
+        Column("measure", "measure", text, lambda one: one.measure.name),
+        Column("levels", "levels", format_count, lambda one: one.levels),
+        *_ratio_columns(),
+    ]
+    rows = [one for measure in measures for one in compared.averages if one.measure is measure]
+    return Table.of("averages", columns, rows)
+
+
 def _capacity_table(compared: Comparison) -> Table:
     old, new = names(compared)
     columns: list[Column[CapacityLine]] = [
@@ -155,17 +172,11 @@ def _capacity_table(compared: Comparison) -> Table:
 
 def _ratio_columns() -> list[Column[Any]]:
     return [
-        Column("ratio", "change", _percent, lambda line: line.ratio.value),
-        Column("ratio_low", "from", _percent, lambda line: line.ratio.low),
-        Column("ratio_high", "to", _percent, lambda line: line.ratio.high),
+        Column("ratio", "change", _percent, lambda line: line.ratio and line.ratio.value),
+        Column("ratio_low", "from", _percent, lambda line: line.ratio and line.ratio.low),
+        Column("ratio_high", "to", _percent, lambda line: line.ratio and line.ratio.high),
         Column("finding", "finding", text, lambda line: str(line.finding), translated=True),
     ]
-
-
-def _range(ratios: Sequence[float]) -> str:
-    """From the smallest to the largest, of an ascending sequence."""
-    ends = dict.fromkeys((_percent(ratios[0]), _percent(ratios[-1])))
-    return " … ".join(ends)
 
 
 def _number(value: float | None) -> str:

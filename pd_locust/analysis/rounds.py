@@ -20,6 +20,8 @@ from pd_locust.record import Outcome, Part
 from pd_locust.summary import percentile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from pd_locust.analysis.level import Level
@@ -92,13 +94,20 @@ class Ratio:
         """Divide; None where a value is 0."""
         if old.value <= 0 or new.value <= 0:
             return None
-        value = new.value / old.value
         if old.log_error is None or new.log_error is None:
-            return cls(value, None, None)
-        error = math.hypot(old.log_error, new.log_error)
-        # Welch (1947) and Satterthwaite (1946): two samples of unequal spread.
-        parts = old.log_error**4 / old.degrees + new.log_error**4 / new.degrees
-        degrees = int(error**4 / parts) if parts else old.degrees
+            return cls(new.value / old.value, None, None)
+        return cls.mean([(old, new)], confidence)
+
+    @classmethod
+    def mean(cls, pairs: Sequence[tuple[Estimate, Estimate]], confidence: float) -> Ratio:
+        """Geometric mean of new / old over levels, each of which counts the same. All of them have errors."""
+        value = math.exp(math.fsum(math.log(new.value / old.value) for old, new in pairs) / len(pairs))
+        ends = [end for pair in pairs for end in pair]
+        errors = [(end.log_error or 0.0) / len(pairs) for end in ends]
+        error = math.hypot(*errors)
+        # Welch (1947) and Satterthwaite (1946): samples of unequal spread.
+        parts = math.fsum(one**4 / end.degrees for one, end in zip(errors, ends, strict=True))
+        degrees = int(error**4 / parts) if parts else ends[0].degrees
         half = t_quantile((1 + confidence) / 2, max(1, degrees)) * error
         return cls(value, value * math.exp(-half), value * math.exp(half))
 

@@ -17,6 +17,7 @@ from gevent.lock import BoundedSemaphore
 
 from pd_locust.language import Language, Speech
 from pd_locust.load.downloads import Downloads
+from pd_locust.load.exposition import CONTENT_TYPE, exposition
 from pd_locust.load.live import Live, client_to_json
 from pd_locust.load.plain_table import COLUMNS, row_of
 
@@ -37,6 +38,7 @@ _FILES = (
     ("./pd/requests.csv", "PD: every request so far (CSV)"),
     ("./pd/report.html", "PD: report so far (HTML)"),
     ("./pd/tables.zip", "PD: tables so far (CSV, Markdown)"),
+    ("./pd/metrics", "PD: what is shown, for Prometheus"),
 )
 
 
@@ -71,6 +73,7 @@ class WebTab:
             "/": _page,
             "/panel.js": _script,
             "/live": self._answer,
+            "/metrics": self._metrics,
             "/requests.csv": downloads.requests,
             "/report.html": downloads.html,
             "/tables.zip": downloads.tables,
@@ -128,6 +131,9 @@ class WebTab:
         return Response(
             orjson.dumps(shown), mimetype="application/json", headers={"Cache-Control": "no-store"}
         )
+
+    def _metrics(self) -> Response:
+        return Response(exposition(self._now()), content_type=CONTENT_TYPE)
 
     def _now(self) -> dict[str, Any]:
         """What is shown, made at most once a second however many are looking."""

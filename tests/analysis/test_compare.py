@@ -1,5 +1,6 @@
 import json
 from collections import Counter
+from math import prod
 
 import pytest
 from analysis.virtual import slower, write_run
@@ -20,9 +21,9 @@ def findings(compared):
 def test_equal_deployments_raise_at_most_five_alarms_in_a_hundred_comparisons(tmp_path):
     reports = [build(write_run(tmp_path / f"run{seed}", THOUSAND, seed=seed)) for seed in range(100)]
 
+    compared = [compare(old, new) for old, new in zip(reports, [*reports[1:], reports[0]], strict=True)]
     alarms = [
-        any(line.finding is not Finding.SAME for line in compare(old, new).lines)
-        for old, new in zip(reports, [*reports[1:], reports[0]], strict=True)
+        any(one.finding is not Finding.SAME for one in (*each.lines, *each.averages)) for each in compared
     ]
 
     assert len(alarms) == 100
@@ -96,11 +97,41 @@ def test_what_differs_in_the_set_up_comes_first(runs):
     assert compare(build(runs["base"]), build(runs["slow"])).differences == (("tp", "1", "2"),)
 
 
-def test_sentences_count_levels(runs):
-    sentences = summary(compare(build(runs["base"]), build(runs["slow"])))
+def test_a_sentence_a_measure_says_for_which_tiers_it_changed(runs):
+    throughput, ttft_mean, _, tpot = summary(compare(build(runs["base"]), build(runs["slow"])))
 
-    assert sentences[-1].startswith("TPOT mean: slower at 4 of 4 levels (+")
-    assert "at the knee, not judged at 2 of 4 levels" in sentences[1]
+    assert throughput.startswith("tok/s: slower for short (-")
+    assert ttft_mean.startswith("TTFT mean: slower for short (+")
+    assert tpot.startswith("TPOT mean: slower for short (+")
+    same = summary(compare(build(runs["base"]), build(runs["same"])))
+    assert same[0] == "tok/s: no difference that this sample can show for short."
+
+
+def test_levels_that_are_too_short_to_show_a_difference_show_it_together(tmp_path):
+    levels = [(f"sweep/short/{users}", "short", users, 4 * users) for users in (8, 12, 16, 24, 32, 64)]
+    old = build(write_run(tmp_path / "old", levels))
+    new = build(write_run(tmp_path / "new", levels, seed=7, profile=slower(0.05)))
+
+    compared = compare(old, new)
+
+    each = [line for line in compared.lines if line.measure.name == "ttft_mean"]
+    assert [line.finding for line in each] == [*[Finding.SAME] * 5, Finding.KNEE]
+    average = next(one for one in compared.averages if one.measure.name == "ttft_mean")
+    assert (average.levels, average.finding) == (5, Finding.SLOWER)
+    assert average.ratio.value == pytest.approx(prod(line.ratio.value for line in each[:5]) ** (1 / 5))
+    assert 1.01 < average.ratio.low < 1.05 < average.ratio.high < 1.07
+
+
+def test_equal_deployments_differ_on_the_average_in_at_most_five_of_a_hundred_comparisons(tmp_path):
+    levels = [(f"sweep/short/{users}", "short", users, 4 * users) for users in (8, 12, 16)]
+    reports = [build(write_run(tmp_path / f"run{seed}", levels, seed=seed)) for seed in range(100)]
+
+    alarms = [
+        any(one.finding is not Finding.SAME for one in compare(old, new).averages)
+        for old, new in zip(reports, [*reports[1:], reports[0]], strict=True)
+    ]
+
+    assert sum(alarms) <= 5
 
 
 def test_runs_of_other_output_lengths_are_refused(runs, tmp_path):
@@ -140,12 +171,13 @@ def test_json_has_every_measure_with_stable_keys(runs):
     compared = comparison_json([compare(build(runs["base"]), build(runs["slow"]))])
 
     document = json.loads(json.dumps(compared, allow_nan=False))["comparisons"][0]
-    assert list(document) == ["old", "new", "differences", "summary", "capacity", "lines"]
+    assert list(document) == ["old", "new", "differences", "summary", "capacity", "averages", "lines"]
     assert document["differences"] == [{"name": "tp", "old": "1", "new": "2"}]
     assert list(document["lines"][0]) == [
         *("tier", "phase", "users", "measure", "old", "new", "ratio", "ratio_low", "ratio_high", "finding"),
     ]
     assert len(document["lines"]) == 4 * 10
+    assert len(document["averages"]) == 10
 
 
 def test_curves_of_all_runs_lie_over_each_other(runs):

@@ -16,7 +16,15 @@ pytestmark = pytest.mark.e2e
 
 KEY = "sk-tab-0123456789abcdef"
 QUICK = ("--pd-max-tokens", "8", "--pd-tiers", "short,medium")
-ROUTES = ("/pd/", "/pd/panel.js", "/pd/live", "/pd/requests.csv", "/pd/report.html", "/pd/tables.zip")
+ROUTES = (
+    "/pd/",
+    "/pd/panel.js",
+    "/pd/live",
+    "/pd/metrics",
+    "/pd/requests.csv",
+    "/pd/report.html",
+    "/pd/tables.zip",
+)
 LOCUSTFILES = ROOT / "locustfiles"
 WITH_LOGIN = """
 import sys
@@ -83,6 +91,7 @@ def test_the_numbers_are_those_of_the_records(simulator, tmp_path, count):
             for row in one["data"]
         }
         records = web.records()
+        metrics = web.get("/pd/metrics").text
         downloaded = web.get("/pd/requests.csv")
         tables = web.get("/pd/tables.zip")
         report = web.get("/pd/report.html")
@@ -96,6 +105,7 @@ def test_the_numbers_are_those_of_the_records(simulator, tmp_path, count):
         level = seen["level"]
         assert seen["finished"] == len(ended)
         assert seen["failed"] == 0
+        assert f'requests_total{{tier="{tier}",outcome="success"}} {len(ended)}\n' in metrics
         assert level["sampled"] == sum(one["part"] == "sample" for one in ended)
         for metric in ("ttft_ms", "tpot_ms"):
             expected = figures(latencies(ended, metric))

@@ -94,7 +94,8 @@
     let y1 = Math.max(largest * 1.15, Math.min(spread * 1.04, largest * 2)) || 1;
     // A limit far above would press the curve flat: then it is only named.
     const near = limit && limit.value <= y1 * 3;
-    if (near) y1 = Math.max(y1, limit.value * 1.12);
+    // Room above the limit for its own name and, where there are levels, for theirs.
+    if (near) y1 = Math.max(y1, limit.value * (spans.length ? 1.3 : 1.12));
     const px = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
     const py = (y) => height - bottom - (Math.max(0, Math.min(y, y1)) / y1) * (height - top - bottom);
     const at = (p) => `${px(p.x).toFixed(1)} ${py(p.y).toFixed(1)}`;
@@ -126,7 +127,7 @@
       const y = near ? py(limit.value) : top;
       if (near) parts.push(svg("path", { class: "limit", d: `M${left} ${y}H${width - right}` }));
       const label = `${say("limit")} ${number(limit.value)} ms${near ? "" : " ↑"}`;
-      parts.push(svg("text", { class: "limit-label", x: width - right - 2, y: y - 4, "text-anchor": "end" }, label));
+      parts.push(svg("text", { class: "limit-label", x: left + 4, y: y - 4 }, label));
     }
     for (const p of points.filter((one) => one.mark)) {
       const [x, y] = [px(p.x), py(p.y)];
