@@ -108,7 +108,7 @@ def test_the_more_particular_template_wins():
 
 
 def test_values_within_a_sentence_are_said_as_well():
-    assert CHINESE("slower at 3 of 10 levels") == "10 个级别中 3 个更慢"
+    assert CHINESE("slower for short (+5.0 %)、long (+4.1 %)") == "short (+5.0 %)、long (+4.1 %)：更慢"
 
 
 def test_what_nobody_translated_stays_as_it_is():
