@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from pd_locust.analysis.columns import Columns
 from pd_locust.analysis.compare import Place, below_knee, levels_by_place, refuse_unlike
 from pd_locust.analysis.expression import CAPACITY, Expression
-from pd_locust.analysis.requests import requests_of
 from pd_locust.analysis.rounds import Ratio, estimates
 from pd_locust.errors import ConfigError
 from pd_locust.judgement import judge
@@ -23,16 +23,23 @@ if TYPE_CHECKING:
 
 DEFAULT_EXPRESSIONS = ("tok_s<-5%", "tpot_mean>+5%", "ttft_p95>+10%", "failures>1%")
 """Throughput first: it is what differs least between two runs of the same deployment."""
+CHANGE = "% of change"
+"""Unit of what is compared with a baseline."""
 _CONFIDENCE = 0.95
 _INFINITE = float("inf")
 
 
 class Outcome(StrEnum):
-    """`noise`: beyond the bound, but so little or so uncertain that chance explains it. Not a miss."""
+    """Neither of the last two is a miss.
+
+    `noise`: beyond the bound, but so little that chance explains it. `undecided`: beyond the bound, with too few
+    requests to tell how far chance goes.
+    """
 
     KEPT = "kept"
     MISSED = "missed"
     NOISE = "noise explains it"
+    UNDECIDED = "too few requests"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +146,17 @@ def _check(expression: Expression, tier: str, levels: _Levels, confidence: float
     new = estimates(level).get(expression.name)
     unit = expression.measure.unit
     users = level.plateau.users
+    old_level = levels.old_at(tier)
+    old = estimates(old_level).get(expression.name) if old_level else None
     if new is None:
-        # Nothing that could be measured: no success is a miss, whatever was asked.
-        return Check(expression.text, tier, users, None, None, None, None, None, unit, Outcome.MISSED)
+        # No success is a miss, whatever was asked, and so is what is measured no longer. One token has no TPOT.
+        missed = old is not None or level.plateau.failed == level.plateau.finished
+        outcome = Outcome.MISSED if missed else Outcome.UNDECIDED
+        return Check(expression.text, tier, users, None, None, None, None, None, unit, outcome)
     if not expression.relative:
         low, high = new.interval(confidence) or (None, None)
         outcome = _outcome(expression, new.value, low, high)
         return Check(expression.text, tier, users, None, new.value, new.value, low, high, unit, outcome)
-    old_level = levels.old_at(tier)
-    old = estimates(old_level).get(expression.name) if old_level else None
     ratio = Ratio.of(old, new, confidence) if old else None
     return _relative(expression, (tier, users), old.value if old else None, new.value, ratio)
 
@@ -172,10 +181,10 @@ def _relative(
     expression: Expression, place: tuple[str, int | None], old: float | None, new: float, ratio: Ratio | None
 ) -> Check:
     if ratio is None:
-        return Check(expression.text, *place, old, new, None, None, None, "% of change", Outcome.NOISE)
+        return Check(expression.text, *place, old, new, None, None, None, CHANGE, Outcome.UNDECIDED)
     outcome = _outcome(expression, ratio.value, ratio.low, ratio.high)
     change, low, high = (_change(value) for value in (ratio.value, ratio.low, ratio.high))
-    return Check(expression.text, *place, old, new, change, low, high, "% of change", outcome)
+    return Check(expression.text, *place, old, new, change, low, high, CHANGE, outcome)
 
 
 def _change(ratio: float | None) -> float | None:
@@ -186,7 +195,9 @@ def _outcome(expression: Expression, value: float, low: float | None, high: floa
     if not expression.is_beyond(value):
         return Outcome.KEPT
     nearest = low if expression.above else high
-    return Outcome.MISSED if nearest is not None and expression.is_beyond(nearest) else Outcome.NOISE
+    if nearest is None:
+        return Outcome.UNDECIDED
+    return Outcome.MISSED if expression.is_beyond(nearest) else Outcome.NOISE
 
 
 def _limits(level: Level, slo: Slo, text: str | None = None) -> Iterator[Check]:
@@ -194,7 +205,7 @@ def _limits(level: Level, slo: Slo, text: str | None = None) -> Iterator[Check]:
     if level.requests is None:
         return
     plateau = level.plateau
-    sample = [row for row in requests_of(level.requests) if row.part in STEADY]
+    sample = Columns(level.requests).in_parts(STEADY)
     outcomes = {Verdict.PASS: Outcome.KEPT, Verdict.FAIL: Outcome.MISSED, Verdict.INCONCLUSIVE: Outcome.NOISE}
     for found in judge(sample, slo, plateau.users).findings:
         # Percentiles are infinite among failures, and shares are of 1.

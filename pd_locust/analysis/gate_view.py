@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-from pd_locust.analysis.gate import Check, Outcome
+from pd_locust.analysis.gate import CHANGE, Check, Outcome
 from pd_locust.analysis.render import markdown_view
 from pd_locust.analysis.table import Column, Table, text
 from pd_locust.analysis.views import View
@@ -37,12 +37,14 @@ def checks_view(checks: Sequence[Check], say: Speech) -> View:
 
 
 def verdict_of(checks: Sequence[Check], say: Speech) -> str:
-    """Say in one sentence whether the gate is passed, and which check was missed by how much."""
+    """Say in one sentence whether the gate is passed, and which check was missed by how much, or not decided."""
     missed = [check for check in checks if check.outcome is Outcome.MISSED]
+    undecided = sum(check.outcome is Outcome.UNDECIDED for check in checks)
+    open_ones = say("; ") + say(f"{undecided} not decided, with too few requests") if undecided else ""
     if not missed:
-        return say(f"passed: {len(checks)} checks")
+        return say(f"passed: {len(checks) - undecided} of {len(checks)} checks") + open_ones
     told = say("; ").join(_miss(check, say) for check in missed)
-    return say(f"failed: {len(missed)} of {len(checks)} checks") + say(": ") + told
+    return say(f"failed: {len(missed)} of {len(checks)} checks") + say(": ") + told + open_ones
 
 
 def to_markdown(checks: Sequence[Check], say: Speech) -> str:
@@ -51,9 +53,13 @@ def to_markdown(checks: Sequence[Check], say: Speech) -> str:
 
 
 def to_junit(checks: Sequence[Check]) -> str:
-    """One test case a check; noise is no failure, but is told."""
-    missed = sum(check.outcome is Outcome.MISSED for check in checks)
-    suite = ET.Element("testsuite", name="pd-locust gate", tests=str(len(checks)), failures=str(missed))
+    """One test case a check; noise is no failure, but is told; an undecided check is skipped."""
+    missed, undecided = (
+        str(sum(check.outcome is outcome for check in checks))
+        for outcome in (Outcome.MISSED, Outcome.UNDECIDED)
+    )
+    counts = {"tests": str(len(checks)), "failures": missed, "skipped": undecided}
+    suite = ET.Element("testsuite", {"name": "pd-locust gate", **counts})
     for check in checks:
         at = "" if check.users is None else f" at {check.users} users"
         case = ET.SubElement(
@@ -62,6 +68,8 @@ def to_junit(checks: Sequence[Check]) -> str:
         told = f"{check.tier}{at}: {_range(check, ENGLISH)}"
         if check.outcome is Outcome.MISSED:
             ET.SubElement(case, "failure", message=told)
+        elif check.outcome is Outcome.UNDECIDED:
+            ET.SubElement(case, "skipped", message=f"{check.outcome}: {told}")
         else:
             ET.SubElement(case, "system-out").text = f"{check.outcome}: {told}"
     ET.indent(suite)
@@ -83,9 +91,14 @@ def _miss(check: Check, say: Speech) -> str:
 def _range(check: Check, say: Speech) -> str:
     if check.seen is None:
         return say("nothing could be measured")
-    interval = "" if None in (check.low, check.high) else f", {_number(check.low)} … {_number(check.high)}"
-    return f"{_number(check.seen)}{interval} {say(check.unit)}"
+    show = _signed if check.unit == CHANGE else _number
+    interval = "" if None in (check.low, check.high) else f", {show(check.low)} … {show(check.high)}"
+    return f"{show(check.seen)}{interval} {say(check.unit)}"
 
 
 def _number(value: float | None) -> str:
     return NOT_AVAILABLE if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")
+
+
+def _signed(value: float | None) -> str:
+    return NOT_AVAILABLE if value is None else f"{value:+,.2f}"

@@ -23,6 +23,8 @@ def answer(plan: Plan, say: Speech) -> str:
     """Say how many pairs the mix needs."""
     mix = ", ".join(f"{tier.tier} {tier.rate_per_s:g}/s" for tier in plan.tiers)
     headroom = format_percent(plan.headroom)
+    if plan.pairs_needed == 1:
+        return say(f"{mix}: 1 pair with {headroom} headroom, {plan.pairs_with_spare} with one to spare.")
     return say(
         f"{mix}: {plan.pairs_needed} pairs with {headroom} headroom, {plan.pairs_with_spare} with one to spare."
     )

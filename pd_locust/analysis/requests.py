@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from pd_locust.analysis.columns import Columns
 from pd_locust.analysis.csvfile import first_line, read_csv
@@ -44,28 +44,12 @@ _SELECTIONS = {
 }
 
 
-class _Request(NamedTuple):
-    """The columns of a RequestRecord that a plateau reads."""
-
-    part: str
-    outcome: str
-    sent_unix_us: int
-    ttft_ms: float | None
-    ttfo_ms: float | None
-    ttst_ms: float | None
-    tpot_ms: float | None
-    itl_p99_ms: float | None
-    e2e_ms: float | None
-    prompt_tokens: int | None
-    cached_tokens: int | None
-    output_tokens: int | None
-    tokens_source: str | None
-    buffered: bool
-    loop_lag_ms: float | None
-    client_cpu_share: float | None
-
-
-_NEEDED = dict.fromkeys((*_ALWAYS, *_LEVEL, *_TEXTS, *_Request._fields, "itl_p50_ms"))
+# What a plateau reads beside them, and the handoff.
+_NUMBERS = (
+    *("ttft_ms", "ttfo_ms", "ttst_ms", "tpot_ms", "itl_p50_ms", "itl_p99_ms", "e2e_ms"),
+    *("prompt_tokens", "cached_tokens", "output_tokens", "loop_lag_ms", "client_cpu_share"),
+)
+_NEEDED = dict.fromkeys((*_ALWAYS, *_LEVEL, *_TEXTS, *_NUMBERS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,19 +146,6 @@ def _stays(frame: pd.DataFrame) -> pd.Series[float]:
     keys = [frame[name] for name in _LEVEL]
     following = stay.groupby(keys, observed=True).bfill()
     return following.groupby(keys, observed=True).ffill().fillna(0)
-
-
-def requests_of(rows: pd.DataFrame) -> Iterator[_Request]:
-    """Rows as a judge reads them: attributes, with None where nothing is."""
-    # Column by column, not itertuples: that leaves NaN, which is not None, where there is nothing.
-    columns = [_with_none(rows[name]) for name in _Request._fields]
-    return map(_Request._make, zip(*columns, strict=True))
-
-
-def _with_none(column: pd.Series[Any]) -> list[Any]:
-    values: list[Any] = column.tolist()
-    # NaN is the only value that differs from itself.
-    return [None if value != value else value for value in values] if column.hasnans else values  # noqa: PLR0124
 
 
 def _handoff_p50_ms(rows: pd.DataFrame) -> float | None:

@@ -1,14 +1,15 @@
 """Judging columns of a file and judging records one by one must never disagree."""
 
+import csv
 import random
 
 import pytest
 
 from pd_locust.analysis.columns import Columns
-from pd_locust.analysis.requests import load_requests, requests_of
+from pd_locust.analysis.requests import load_requests
 from pd_locust.errors import HistoryError
 from pd_locust.plateau import EVERYTHING, FIRST_WAVE, STEADY, Plateau
-from pd_locust.record import Outcome
+from pd_locust.record import Outcome, RequestRecord
 from pd_locust.slo import DEFAULT_SLO, RequestLimit, Slo
 
 
@@ -59,10 +60,13 @@ def frame(files, success, failure):
         "attainment(ttfo<=1s)>=40% and failures<=20%",
     ],
 )
-def test_a_plateau_of_columns_is_the_plateau_of_records(frame, limit, parts):
+def test_a_plateau_of_columns_is_the_plateau_of_records(files, frame, limit, parts):
+    with files.requests.open(newline="") as file:
+        records = [RequestRecord.from_row(row) for row in list(csv.reader(file))[1:]]
+
     of_columns, of_records = (
         Plateau.of(rows, phase="sweep/short/8", tier="short", users=8, slo=Slo.parse(limit), parts=parts)
-        for rows in (Columns(frame), requests_of(frame))
+        for rows in (Columns(frame), records)
     )
 
     assert of_columns == of_records

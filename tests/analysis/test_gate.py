@@ -4,8 +4,9 @@ import shlex
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import pandas as pd
 import pytest
-from analysis.virtual import SWEEP, write_run
+from analysis.virtual import SWEEP, slower, write_run
 
 from pd_locust.analysis.expression import Expression
 from pd_locust.analysis.gate import Outcome, gate
@@ -50,6 +51,15 @@ def test_the_level_is_the_largest_that_passed_at_four_fifths_of_the_capacity_or_
     assert {check.users for check in checked(runs, "same")} == {64}
 
 
+def test_a_run_of_one_fixed_level_is_checked_there(tmp_path):
+    levels = [("concurrency/short/64", "short", 64, 1000)]
+    old, new = (
+        build(write_run(tmp_path / name, levels, seed=seed)) for seed, name in enumerate(("old", "new"))
+    )
+
+    assert {(check.users, check.outcome) for check in gate(new, old, [])} == {(64, Outcome.KEPT)}
+
+
 def test_a_level_may_be_named(runs):
     assert {check.users for check in checked(runs, "same", at=96)} == {96}
 
@@ -62,6 +72,43 @@ def test_what_noise_explains_is_no_miss(runs):
     (check,) = checked(runs, "slower", "ttft_mean>+11.9%")
 
     assert check.outcome is not Outcome.MISSED
+
+
+def test_beyond_the_bound_with_too_few_requests_is_neither_passed_nor_missed(tmp_path, capsys):
+    levels = [("sweep/short/16", "short", 16, 64)]
+    old, new = (
+        write_run(tmp_path / name, levels, profile=slower(share))
+        for name, share in (("old", 0), ("new", 0.3))
+    )
+
+    # p95 of 64 requests has three beyond it.
+    (check,) = gate(build(new), build(old), [Expression.parse("ttft_p95>+10%")])
+    assert (check.outcome, check.low, check.high) == (Outcome.UNDECIDED, None, None)
+
+    asked = ["--fail-if", "ttft_p95>+10%", "--fail-if", "failures>1%", "--junit", str(tmp_path / "gate.xml")]
+    assert main(["gate", str(new), "--baseline", str(old), *asked]) == 0
+    assert "passed: 1 of 2 checks; 1 not decided, with too few requests" in capsys.readouterr().out
+    suite = ET.fromstring((tmp_path / "gate.xml").read_text())  # noqa: S314 - our own file
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "0", "1")
+    assert [case.tag for case in suite.findall("testcase/*")] == ["skipped", "system-out"]
+
+
+def test_what_neither_run_can_measure_is_not_decided_and_what_is_measured_no_longer_is_missed(runs, tmp_path):
+    def without_tpot(name):
+        prefix = write_run(tmp_path / name, SWEEP)
+        path = tmp_path / f"{name}_requests.csv"
+        frame = pd.read_csv(path, dtype=str)
+        frame["tpot_ms"] = None
+        frame.to_csv(path, index=False)
+        return build(prefix)
+
+    one_token, other = without_tpot("one"), without_tpot("other")
+
+    def outcome(new, old):
+        return gate(new, old, [Expression.parse("tpot_mean>+5%")])[0].outcome
+
+    assert outcome(one_token, other) is Outcome.UNDECIDED
+    assert outcome(one_token, build(runs["base"])) is Outcome.MISSED
 
 
 def test_values_need_no_baseline(runs):
@@ -160,11 +207,11 @@ def test_the_command_says_which_check_was_missed_and_by_how_much(runs, capsys, m
     monkeypatch.chdir(runs["base"].parent)
 
     assert main(["gate", "same", "--baseline", "base"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "passed: 4 checks"
+    assert capsys.readouterr().out.splitlines()[-1] == "passed: 4 of 4 checks"
 
     assert main(["gate", "slower", "--baseline", "base", "--fail-if", "tpot_mean>+5%"]) == 3
     assert re.fullmatch(
-        r"failed: 1 of 1 checks: short at 64 users tpot_mean>\+5% \(12\.?\d*, 1[12]\.\d+ … 12\.\d+ % of change\)",
+        r"failed: 1 of 1 checks: short at 64 users tpot_mean>\+5% \(\+12\.\d+, \+1[12]\.\d+ … \+12\.\d+ % of change\)",
         capsys.readouterr().out.splitlines()[-1],
     )
 
@@ -188,7 +235,7 @@ def test_markdown_begins_with_the_verdict(runs, tmp_path):
 
     main(["gate", str(runs["same"]), "--baseline", str(runs["base"]), "--markdown", str(file)])
 
-    assert file.read_text().startswith("**passed: 4 checks**\n\n| check | tier | users | outcome |")
+    assert file.read_text().startswith("**passed: 4 of 4 checks**\n\n| check | tier | users | outcome |")
 
 
 def test_json_is_plain_data(runs, tmp_path):

@@ -252,7 +252,7 @@
     const value = (level) => level.observed_ms ?? level.ttft_ms.mean;
     const mark = (level) => ({ PASS: "pass", FAIL: "fail" }[level.verdict] || "unsure");
     const { metric, statistic, limit_ms: limitMs } = now.limit;
-    const name = metric ? `${metric.toUpperCase()} ${statistic}` : "TTFT mean";
+    const name = `${(metric || "ttft").toUpperCase()} ${say(statistic || "mean")}`;
     const cards = shown.map((tier) => {
       const drawn = tier.levels.filter((level) => !absent(value(level)) && !absent(level.users));
       const points = drawn.map((level) => ({
