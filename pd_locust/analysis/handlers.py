@@ -26,6 +26,8 @@ from pd_locust.slo import Slo
 if TYPE_CHECKING:
     import argparse
 
+    from rich.status import Status
+
 EXIT_GATE = 3
 _PIPED_WIDTH = 100
 
@@ -33,28 +35,26 @@ _PIPED_WIDTH = 100
 def report(options: argparse.Namespace) -> int:
     """Print tables; write HTML, Markdown and CSV beside the run."""
     prefix, say = prefix_of(Path(options.prefix)), Speech.of(Language.chosen(options.lang))
-    report = build(
-        prefix,
-        slo=Slo.parse(options.slo) if options.slo else None,
-        headroom=_share(options.headroom),
-        pairs=_whole(options.pairs),
-        history_only=options.history_only,
-    )
+    slo = Slo.parse(options.slo) if options.slo else None
+    headroom, pairs = _share(options.headroom), _whole(options.pairs)
+    with _busy(say(f"reading {prefix}")):
+        report = build(prefix, slo=slo, headroom=headroom, pairs=pairs, history_only=options.history_only)
     if options.json != "-":
         render_terminal(report, _console(), say)
     if options.json:
         write_json(export.to_json(report), options.json)
     written = []
-    if not options.no_files:
-        written += [
-            write_text(file_of(prefix, "report.html"), to_html(report, say)),
-            write_text(file_of(prefix, "report.md"), to_markdown(report, say)),
-            *export.write_tables(report, prefix),
-        ]
-    if options.excel:
-        written.append(write_workbook(report, Path(options.excel)))
-    if options.parquet:
-        written.append(write_parquet(file_of(prefix, "requests.csv"), Path(options.parquet)))
+    with _busy(say(f"writing {prefix}")):
+        if not options.no_files:
+            written += [
+                write_text(file_of(prefix, "report.html"), to_html(report, say)),
+                write_text(file_of(prefix, "report.md"), to_markdown(report, say)),
+                *export.write_tables(report, prefix),
+            ]
+        if options.excel:
+            written.append(write_workbook(report, Path(options.excel)))
+        if options.parquet:
+            written.append(write_parquet(file_of(prefix, "requests.csv"), Path(options.parquet)))
     if written and options.json != "-":
         print(say("wrote ") + ", ".join(map(str, written)))
     return 0
@@ -63,8 +63,9 @@ def report(options: argparse.Namespace) -> int:
 def compare(options: argparse.Namespace) -> int:
     """Print comparisons with the first run."""
     say = Speech.of(Language.chosen(options.lang))
-    old, *others = (_built(prefix, options.slo) for prefix in (options.old, *options.new))
-    comparisons = [comparing.compare(old, other) for other in others]
+    old, *others = (_built(prefix, say, options.slo) for prefix in (options.old, *options.new))
+    with _busy(say("comparing")):
+        comparisons = [comparing.compare(old, other) for other in others]
     if options.json != "-":
         for one in comparisons:
             compare_view.print_comparison(one, _console(), say)
@@ -80,8 +81,8 @@ def gate(options: argparse.Namespace) -> int:
     say = Speech.of(Language.chosen(options.lang))
     expressions = [Expression.parse(text) for text in options.fail_if]
     slo = Slo.parse(options.slo) if options.slo else None
-    new = _built(options.prefix)
-    old = _built(options.baseline) if options.baseline else None
+    new = _built(options.prefix, say)
+    old = _built(options.baseline, say) if options.baseline else None
     checks = gating.gate(new, old, expressions, slo, options.at)
     if options.json != "-":
         print_view(gate_view.checks_view(checks, say), _console())
@@ -103,7 +104,7 @@ def plan(options: argparse.Namespace) -> int:
         _share(options.headroom),
         _whole(options.pairs),
     )
-    report = _built(options.prefix)
+    report = _built(options.prefix, say)
     pairs = pairs or report.pairs
     planned = planning.plan(
         report.found, rates, report.headroom if headroom is None else headroom, pairs or 1
@@ -119,8 +120,14 @@ def plan(options: argparse.Namespace) -> int:
     return 0
 
 
-def _built(prefix: str, slo: str | None = None) -> Report:
-    return build(prefix_of(Path(prefix)), slo=Slo.parse(slo) if slo else None)
+def _built(prefix: str, say: Speech, slo: str | None = None) -> Report:
+    with _busy(say(f"reading {prefix}")):
+        return build(prefix_of(Path(prefix)), slo=Slo.parse(slo) if slo else None)
+
+
+def _busy(what: str) -> Status:
+    """Say on a terminal what takes its time; nothing where standard error is a file."""
+    return Console(stderr=True).status(what)
 
 
 def _share(percent: str | None) -> float | None:

@@ -1,4 +1,8 @@
 import json
+import os
+import pty
+import subprocess
+import sys
 
 import pytest
 
@@ -80,3 +84,24 @@ def test_a_comparison_shows_what_differs_first(capsys):
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["slow compared with base", "tp: 1 → 2"]
+
+
+def test_what_takes_its_time_is_said_on_a_terminal_and_never_in_a_file(tmp_path):
+    command = [sys.executable, "-m", "pd_locust.cli", "report", "base", "--no-files", "--lang", "zh"]
+    terminal, ours = pty.openpty()
+    with (tmp_path / "out").open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=ours, env={**os.environ, "TERM": "xterm"})
+        os.close(ours)
+        seen = b""
+        try:
+            while piece := os.read(terminal, 4096):
+                seen += piece
+        except OSError:
+            pass  # the other end is closed: how a terminal ends on Linux
+        assert process.wait(60) == 0
+    os.close(terminal)
+    assert "正在读取 base" in seen.decode()
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    assert done.stdout == (tmp_path / "out").read_text()
