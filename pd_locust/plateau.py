@@ -262,7 +262,11 @@ def _cached_share(good: Sample) -> float | None:
 
 
 def _with_doubts(plateau: Plateau, good: Sample, nominal_tokens: int | None) -> Plateau:
-    where = f"{plateau.tier} at {plateau.users or '?'} users"
+    where = (
+        f"{plateau.tier} at 1 user"
+        if plateau.users == 1
+        else f"{plateau.tier} at {plateau.users or '?'} users"
+    )
     doubts: list[Doubt] = []
     if plateau.client_limited:
         doubts.append(warnings.client_limited(where, plateau.loop_lag_p99_ms, plateau.client_cpu_share))
