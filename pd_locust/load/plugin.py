@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import signal
 import subprocess
 import sys
 import tempfile
@@ -68,6 +69,7 @@ def register(events: Any, *, phases: Callable[[Any], None] | None = None) -> Non
             phases(parser)
 
     def start(environment: Any, **_kwargs: Any) -> None:
+        _take_ctrl_c_out_of_streams()
         try:
             settings = options.Settings.read(environment.parsed_options)
             keep_out_of_total(environment.stats)
@@ -92,6 +94,18 @@ def _parse_defaults_once() -> None:
     defaults = locust.argument_parser.default_args_dict
     if not hasattr(defaults, "cache_info"):
         locust.argument_parser.default_args_dict = functools.cache(defaults)
+
+
+def _take_ctrl_c_out_of_streams() -> None:
+    """Let SIGINT interrupt Locust's main greenlet alone.
+
+    Python raises KeyboardInterrupt in whatever runs, which under load is a user that reads a stream: that
+    request was cut, and missing from the end of every busy run. Handlers of others, and a SIGINT that a shell has
+    switched off, are left as they are.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        hub = gevent.get_hub()
+        gevent.signal_handler(signal.SIGINT, hub.handle_system_error, KeyboardInterrupt, KeyboardInterrupt())
 
 
 class Worker:

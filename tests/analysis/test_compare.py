@@ -19,7 +19,8 @@ def findings(compared):
 
 
 def test_equal_deployments_raise_at_most_five_alarms_in_a_hundred_comparisons(tmp_path):
-    reports = [build(write_run(tmp_path / f"run{seed}", THOUSAND, seed=seed)) for seed in range(100)]
+    levels = THOUSAND + [(f"sweep/short/{users}", "short", users, 4 * users) for users in (8, 12, 16)]
+    reports = [build(write_run(tmp_path / f"run{seed}", levels, seed=seed)) for seed in range(100)]
 
     compared = [compare(old, new) for old, new in zip(reports, [*reports[1:], reports[0]], strict=True)]
     alarms = [
@@ -120,18 +121,6 @@ def test_levels_that_are_too_short_to_show_a_difference_show_it_together(tmp_pat
     assert (average.levels, average.finding) == (5, Finding.SLOWER)
     assert average.ratio.value == pytest.approx(prod(line.ratio.value for line in each[:5]) ** (1 / 5))
     assert 1.01 < average.ratio.low < 1.05 < average.ratio.high < 1.07
-
-
-def test_equal_deployments_differ_on_the_average_in_at_most_five_of_a_hundred_comparisons(tmp_path):
-    levels = [(f"sweep/short/{users}", "short", users, 4 * users) for users in (8, 12, 16)]
-    reports = [build(write_run(tmp_path / f"run{seed}", levels, seed=seed)) for seed in range(100)]
-
-    alarms = [
-        any(one.finding is not Finding.SAME for one in compare(old, new).averages)
-        for old, new in zip(reports, [*reports[1:], reports[0]], strict=True)
-    ]
-
-    assert sum(alarms) <= 5
 
 
 def test_runs_of_other_output_lengths_are_refused(runs, tmp_path):

@@ -131,6 +131,38 @@ def test_ctrl_c_lets_requests_in_flight_finish_and_loses_no_record(simulator, tm
     assert run.description()["runs"][0]["ended_unix_s"] is not None
 
 
+CTRL_C_IN_A_STREAM = """
+import os, signal, sys
+sys.path.insert(0, {folder!r})
+from pd_stream import *
+from pd_locust.wire.transport import Connection
+
+receive, streams = Connection.receive, []
+
+def pressed_at_the_tenth(connection, sent_ns):
+    streams.append(sent_ns)
+    if len(streams) == 10:
+        os.kill(os.getpid(), signal.SIGINT)
+    return receive(connection, sent_ns)
+
+Connection.receive = pressed_at_the_tenth
+"""
+
+
+def test_ctrl_c_while_a_stream_is_being_read_cuts_no_stream(simulator, run_locust, tmp_path):
+    service = simulator("--time-scale", "0.3")
+    locustfile = tmp_path / "pressed.py"
+    locustfile.write_text(CTRL_C_IN_A_STREAM.format(folder=str(STREAM.parent)))
+
+    alone = ("--pd-no-check", "--pd-model", "qwen3.5-9b", "--pd-max-tokens", "64")
+    run = run_locust(locustfile, "--host", service.url, "--users", "4", "--spawn-rate", "4", *alone)
+
+    assert run.returncode == 0, run.output
+    assert {record["outcome"] for record in run.records()} == {"success"}
+    assert 10 <= len(run.records()) < 30
+    assert "Traceback" not in run.output
+
+
 @pytest.mark.parametrize("processes", [(), ("--processes", "2")], ids=["one process", "two workers"])
 def test_requests_that_outlast_the_drain_are_recorded_as_cut(simulator, run_locust, processes):
     service = simulator()
