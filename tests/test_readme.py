@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+
+from pd_locust.cli import _parser
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -35,13 +38,27 @@ def test_nothing_in_the_repository_names_a_path_of_one_machine():
             assert not re.search(r"(?<![\w.])/(?:root|farm|work/main)/", text) or path == Path(__file__), path
 
 
-@pytest.mark.parametrize("readme", ["README.md", "README.zh-CN.md"])
-def test_the_tables_that_are_shown_are_those_of_the_sample(readme):
-    shown = (
-        (ROOT / readme).read_text(encoding="utf-8").split("<!-- sample -->")[1].split("<!-- /sample -->")[0]
-    )
-    sample = (ROOT / "reports" / "sample" / "benchmark_report.md").read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize("language", ["", ".zh-CN"])
+def test_the_tables_that_are_shown_are_those_of_the_sample(language):
+    text = (ROOT / f"README{language}.md").read_text(encoding="utf-8")
+    shown = text.split("<!-- sample -->")[1].split("<!-- /sample -->")[0]
+    report = ROOT / "reports" / "sample" / f"benchmark_report{language}.md"
+    sample = report.read_text(encoding="utf-8").splitlines()
     rows = [line for line in shown.splitlines() if line.startswith("|")]
 
-    assert len(rows) == 16
+    assert len(rows) == 21
     assert [row for row in rows if row not in sample] == []
+    assert f"reports/sample/{report.name}" in text
+
+
+def test_every_pd_locust_command_of_the_readme_is_understood():
+    lines = [
+        shlex.split(line, comments=True)
+        for block in commands("README.md")
+        for line in block.splitlines()
+        if line.startswith("pd-locust")
+    ]
+
+    assert len(lines) >= 6
+    for _, *words in lines:
+        _parser().parse_args(words)

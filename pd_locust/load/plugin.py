@@ -236,8 +236,10 @@ class Plugin:
             if not isinstance(error, ConfigError):
                 raise
             return
-        workers = self.conductor.workers
-        self._run_file.begin(self._setup, self.settings, vars(chosen), simulated=simulated, workers=workers)
+        settings, workers = self.settings, self.conductor.workers
+        if self._simulated is not None and simulated:
+            settings = replace(settings, labels=self._simulated.labels | settings.labels)
+        self._run_file.begin(self._setup, settings, vars(chosen), simulated=simulated, workers=workers)
         self.conductor.set_up(self._setup)
         if not self._phased:
             self.conductor.open_level(STREAM_PHASE)

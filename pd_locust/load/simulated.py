@@ -11,10 +11,14 @@ from pd_locust.errors import ConfigError
 
 
 class SimulatedService:
-    """Lives as long as this process: it ends when its standard input closes, however we end."""
+    """Lives as long as this process: it ends when its standard input closes, however we end.
 
-    def __init__(self, process: subprocess.Popen[str], base_url: str) -> None:
+    `labels` are what it says of its deployment: its PD pairs.
+    """
+
+    def __init__(self, process: subprocess.Popen[str], base_url: str, labels: dict[str, str]) -> None:
         self.base_url = base_url
+        self.labels = labels
         self._process = process
         atexit.register(self.stop)
 
@@ -32,7 +36,8 @@ class SimulatedService:
             raise ConfigError(
                 f"the simulated service did not start (exit code {code}); see its message above"
             )
-        return cls(process, line.split(" ready ", 1)[1].split()[0])
+        base_url, *facts = line.split(" ready ", 1)[1].split()
+        return cls(process, base_url, {"pairs": dict(fact.split("=", 1) for fact in facts)["pairs"]})
 
     def stop(self) -> None:
         """End it now; more than once does no harm."""

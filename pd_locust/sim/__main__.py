@@ -90,7 +90,7 @@ async def _serve(settings: Settings, host: str, port: int, exit_with_stdin: bool
     address, actual_port = server.sockets[0].getsockname()[:2]
     print(
         f"pd_locust.sim ready http://{address}:{actual_port} "
-        f"model={settings.model} profile={settings.profile.name}",
+        f"model={settings.model} profile={settings.profile.name} pairs={settings.profile.pairs}",
         flush=True,
     )
     await stop.wait()

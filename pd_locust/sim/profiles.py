@@ -54,6 +54,11 @@ class PdProfile:
 
     max_model_len_tokens: int
 
+    @property
+    def pairs(self) -> int:
+        """PD pairs: prefill instances that have a decode instance each."""
+        return min(self.prefill_instances, self.decode_instances)
+
     def prefill_step_ms(self, tokens: int, cached_tokens: int = 0) -> float:
         """Time of one prefill step over `tokens` uncached tokens beside `cached_tokens` cached ones."""
         curve = self.prefill_curve_ms
@@ -95,6 +100,7 @@ class LinearProfile:
     max_model_len_tokens: int
     cache_block_tokens: int = 64
     spread_ratio: float = 0.0
+    pairs: int = 1
 
 
 Profile = PdProfile | LinearProfile

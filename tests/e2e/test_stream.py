@@ -31,6 +31,7 @@ def test_without_a_host_the_simulated_service_is_measured(run_locust):
     run = run_locust(STREAM, *SHORT_RUN, env=environment(), timeout_s=60)
     assert run.returncode == 0, run.output
     assert run.description()["target"]["simulated"] is True
+    assert run.description()["labels"] == {"pairs": "8"}
     assert {record["tier"] for record in run.records()} == {"short", "medium", "long"}
 
 
