@@ -197,6 +197,7 @@ class Measured:
     server_cpu_s: float
     seconds: float
     lateness: list[tuple[float, float]]
+    wall_ahead_ns: int
 
     @property
     def events(self) -> int:
@@ -213,6 +214,18 @@ class Measured:
         return [
             float(row["ttft_ms"]) - (truth["first_token_ns"] - truth["received_ns"]) / 1e6
             for row, truth in zip(self.rows, self.truths, strict=True)
+        ]
+
+    def stamp_errors_ms(self) -> list[float]:
+        """What the client recorded less the time from its own sending to the first token's writing.
+
+        Unlike `ttft_errors_ms` without the time that the service took to notice the request, which is its own.
+        """
+        return [
+            float(row["ttft_ms"])
+            - (truth["first_token_ns"] + self.wall_ahead_ns - int(row["sent_unix_us"]) * 1000) / 1e6
+            for row, truth in zip(self.rows, self.truths, strict=True)
+            if row.get("sent_unix_us")
         ]
 
     def tpot_errors(self) -> list[float]:
@@ -233,6 +246,7 @@ class Measured:
             "events_per_s": round(self.events / self.seconds),
             "ttft_true_ms": figures(true_ms),
             "ttft_error_ms": figures(self.ttft_errors_ms()),
+            "stamp_error_ms": figures(self.stamp_errors_ms(), 4),
             "tpot_error_percent": figures([error * 100 for error in self.tpot_errors()], 4),
             "client_cpu_s": round(self.client_cpu_s, 3),
             "client_cpu_share": round(self.client_cpu_s / self.seconds, 3),
@@ -263,6 +277,7 @@ def bound_of(buckets: list[tuple[float, float]], percent: float) -> float | None
 
 def run(command: Callable[[str, Load, Path], list[str]], load: Load, *, realtime: bool = False) -> Measured:
     """Start service and client afresh, wait for the client's end, and join. Exits with what the client said."""
+    wall_ahead_ns = _wall_ahead_ns()
     with tempfile.TemporaryDirectory() as scratch, service(realtime=realtime) as target:
         prefix = Path(scratch) / "run"
         process = subprocess.Popen(
@@ -289,7 +304,13 @@ def run(command: Callable[[str, Load, Path], list[str]], load: Load, *, realtime
         clock.between_s(target.pid, start_ns, end_ns),
         (end_ns - start_ns) / 1e9,
         lateness,
+        (wall_ahead_ns + _wall_ahead_ns()) // 2,
     )
+
+
+def _wall_ahead_ns() -> int:
+    """How far the wall clock is ahead of the one that all processes share."""
+    return time.time_ns() - time.perf_counter_ns()
 
 
 def machine() -> dict[str, Any]:

@@ -46,6 +46,7 @@ class Patience:
     def first_text(self) -> None:
         """Wait less from now on."""
         self._limit_s = self._idle_s
+        self._answer.has_text()
 
     def done(self) -> None:
         """Wait for nothing but the end of the body."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pd_locust.failure import Category
 from pd_locust.stream import Failure, StreamTiming
 from pd_locust.units import NS_PER_S
-from pd_locust.wire.answer import Answer
+from pd_locust.wire.answer import Answer, ask_for_stamps
 from pd_locust.wire.chat import one_line, status_failure
 from pd_locust.wire.measure import failure_of, measure
 from pd_locust.wire.patience import Patience
@@ -59,6 +59,7 @@ class Connection:
         self._tls = tls
         self._head = _request_head(endpoint, headers)
         self._sock: socket.socket | None = None
+        self._is_stamped = False
 
     @property
     def is_open(self) -> bool:
@@ -83,6 +84,7 @@ class Connection:
             client.close()
             return connect_failure(error)
         self._sock = client.sock
+        self._is_stamped = ask_for_stamps(client.sock)
         self.opened += 1
         return None
 
@@ -123,6 +125,8 @@ class Connection:
         if sock is None:
             raise ConnectionResetError
         response = answer(sock, method="POST")
+        if self._is_stamped:
+            response.stamp(sock)
         patience = Patience(
             sock, response, first_token_s=self._first_token_timeout_s, idle_s=self._idle_timeout_s
         )
@@ -173,7 +177,7 @@ def judge_response(
         return _refusal(response, now, sent_ns, patience)
     timing = measure(
         body_chunks(response, patience),
-        now,
+        response.clock(now) if isinstance(response, Answer) else now,
         sent_ns=sent_ns,
         status=response.status,
         first_token_limit_ns=first_token_limit_ns,

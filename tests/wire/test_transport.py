@@ -8,6 +8,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import time
 import zlib
 from itertools import islice
@@ -445,6 +446,43 @@ def test_an_error_body_that_never_ends_is_left_when_enough_is_known():
     record, timing, took_s = ask(READ, *endless, first_token_timeout_s=5)
     assert (record.category, timing.keep_alive) == ("server_error", False)
     assert took_s < 1
+
+
+# A late reader.
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's stamps are Linux's")
+def test_a_token_that_waited_for_a_late_reader_has_the_time_at_which_it_came():
+    looked = []
+
+    def busy_after_the_role():
+        looked.append(time.perf_counter_ns())
+        if len(looked) == 1:
+            time.sleep(0.5)
+        return time.perf_counter_ns()
+
+    script = (READ, CHUNKED, 0.05, framed(role()), 0.1, framed(text("Hi")), 1.0, framed(END) + LAST, HOLD)
+    with ScriptedServer((script,)) as server:
+        connection = Connection(Endpoint.parse(server.url), HEADERS, now=busy_after_the_role)
+        connection.open()
+        record, _, _ = exchange(connection)
+        connection.close()
+
+    assert is_the_answer(record)
+    # Role after 50 ms, text after 150, read after 550, the rest after 1,150.
+    assert 140 < record.ttft_ms < 400
+    assert record.ttst_ms > 1_100
+
+
+def test_inside_tls_a_read_has_the_time_at_which_it_was_made(speaking_tls, trusting):
+    with ScriptedServer(((READ, WHOLE, HOLD),), tls=speaking_tls) as server:
+        connection = connect(server, tls=trusting)
+        connection.open()
+        before_ms = time.perf_counter_ns() / 1e6
+        record, _, _ = exchange(connection)
+        after_ms = time.perf_counter_ns() / 1e6
+        connection.close()
+    assert 0 < record.ttft_ms < after_ms - before_ms
 
 
 # Silence.
