@@ -6,7 +6,8 @@
 
 The service sends a token every 8 ms and its first one after 200 ms +- 20 %, whatever the load. TTFT error is
 the record's TTFT less the service's own (first bytes of the request read to first token written): the way there,
-the way back and the client's delay are all in it. `server_lateness_below_ms`: how late the service itself was.
+the way back and the client's delay are all in it, and how late the service noticed the request. The stamp's error
+leaves that last part out: it counts from the client's sending. `server_lateness_below_ms`: how late tokens came.
 """
 
 from __future__ import annotations
@@ -54,16 +55,20 @@ def _rounds(options: argparse.Namespace) -> int:
 
 def _case(load: Load, runs: list[Measured]) -> dict[str, Any]:
     """Several runs of one case: each in full, and the medians that are worth quoting."""
-    errors = [figures(measured.ttft_errors_ms()) for measured in runs]
+
+    def medians(errors: list[dict[str, float | None]]) -> dict[str, float]:
+        return {
+            name: round(median([error[name] or 0.0 for error in errors]), 3)
+            for name in ("mean", "p50", "p95", "p99")
+        }
+
     return {
         "streams": load.streams,
         "prompt_tokens": PROMPTS[load.tier],
         "start": "at once" if load.at_once else "spread",
         "median": {
-            "ttft_error_ms": {
-                name: round(median([error[name] or 0.0 for error in errors]), 3)
-                for name in ("mean", "p50", "p95", "p99")
-            },
+            "ttft_error_ms": medians([figures(measured.ttft_errors_ms()) for measured in runs]),
+            "stamp_error_ms": medians([figures(measured.stamp_errors_ms()) for measured in runs]),
             "tpot_error_percent_p50": round(
                 median([figures(measured.tpot_errors(), 8)["p50"] or 0.0 for measured in runs]) * 100, 4
             ),
@@ -87,10 +92,11 @@ def _own(measured: Measured) -> dict[str, Any]:
 
 def _line(case: dict[str, Any]) -> str:
     seen = case["median"]
-    error = seen["ttft_error_ms"]
+    error, stamp = seen["ttft_error_ms"], seen["stamp_error_ms"]
     return (
         f"{case['streams']:4} streams, {case['prompt_tokens']:6} prompt tokens, {case['start']:7}: TTFT error "
-        f"p50 {error['p50']:.2f}, p95 {error['p95']:.2f}, p99 {error['p99']:.2f} ms; TPOT "
+        f"p50 {error['p50']:.2f}, p95 {error['p95']:.2f}, p99 {error['p99']:.2f} ms; its stamp's "
+        f"{stamp['p50']:.3f}, {stamp['p95']:.3f}, {stamp['p99']:.3f} ms; TPOT "
         f"{seen['tpot_error_percent_p50']:.3f} %; {seen['client_us_per_event']:.1f} us an event, "
         f"{seen['client_cpu_share'] * 100:.0f} % of a core"
     )
