@@ -78,7 +78,8 @@ class RequestRecord:
     every duration comes from a monotonic clock. `in_flight` counts this process's requests at sending,
     this one included. `connect_ms` is set when this request opened a connection, `reconnected` when it had
     to because the server had closed the kept one. `loop_lag_ms` is the delay of our own event loop when
-    the first text was stamped: TTFT may be late by as much. `client_cpu_share` our process's share of a core.
+    the first text came: TTFT may be late by as much where the kernel does not say when that was.
+    `client_cpu_share` is our process's share of a core.
     """
 
     request_id: str
