@@ -95,18 +95,20 @@ def _doubts(
     tier: str, levels: Sequence[Plateau], best: Plateau | None, worst: Plateau | None
 ) -> tuple[Doubt, ...]:
     held = [Held.of(plateau) for plateau in levels]
-    doubts = [_disagreement(tier, users) for users in disagreeing(held)]
+    at_odds = disagreeing(held)
+    doubts = [_disagreement(tier, users) for users in at_odds]
     if best is None or best.users is None:
         return tuple(doubts)
     larger = [level.users for level in held if level.users > best.users]
     if dip := not_monotone(held):
         return (*doubts, _dip(tier, *dip))
+    missed = worst.users if worst else None
     if not larger:
         doubts.append(_no_upper_bound(tier, best.users))
-    elif worst is None:
+    elif (missed is None or min(larger) < missed) and min(larger) not in at_odds:
         doubts.append(_unclear_edge(tier, best.users, min(larger)))
-    if larger and min(larger) - best.users > max(1, best.users / 4):
-        doubts.append(_coarse_bracket(tier, best.users, min(larger)))
+    if missed is not None and missed - best.users > max(1, best.users / 4):
+        doubts.append(_coarse_bracket(tier, best.users, missed))
     return tuple(doubts)
 
 

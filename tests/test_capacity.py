@@ -103,6 +103,9 @@ def test_an_inconclusive_level_has_neither_passed_nor_failed():
     assert nothing.verdict is Verdict.INCONCLUSIVE
     capacity = capacity_row("short", [level(64, 100), nothing, level(130, 900)], DEFAULT_SLO)
     assert (capacity.max_concurrency, capacity.worst.users) == (64, 130)
+    assert codes(capacity) == ["unclear-edge", "coarse-bracket"]
+    # Not between 64 and 128, of which nothing is known.
+    assert capacity.doubts[1].seen == "the capacity lies between 64 and 130 users"
 
 
 def test_the_answer_is_shown_under_mean_p50_p95_and_p99():
