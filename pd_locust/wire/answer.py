@@ -63,10 +63,21 @@ class Answer(http.client.HTTPResponse):
         self._stamped_reads = min(self._stamped_reads, 1)
 
     def clock(self, now: Callable[[], int]) -> Callable[[], int]:
-        """Return `now`, which after a stamped read tells once when its last bytes arrived."""
+        """Return `now`, which after a stamped read tells once when its last bytes arrived; for when headers are read.
+
+        Bodies that are not chunked are read elsewhere, and in compressed ones a read may give nothing that could take
+        the time: they are not stamped.
+        """
+        if not self.chunked or self.getheader("Content-Encoding"):
+            self._stamped_reads = 0
+        if not self._stamped_reads:
+            return now
 
         def arrived_ns() -> int:
-            waited_ns, self._waited_ns = self._waited_ns, 0
+            waited_ns = self._waited_ns
+            if not waited_ns:
+                return now()
+            self._waited_ns = 0
             return now() - waited_ns
 
         return arrived_ns
