@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Protocol
 
 from pd_locust import warnings
@@ -10,7 +11,7 @@ from pd_locust.judgement import DEFAULT_CONFIDENCE, Judgement, judge
 from pd_locust.record import Outcome, Part, TokensSource
 from pd_locust.sample import Rows, Sample
 from pd_locust.slo import DEFAULT_SLO, Slo, Verdict
-from pd_locust.summary import Summary, percentile
+from pd_locust.summary import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,6 +37,8 @@ class Row(Protocol):
     """The attributes of a RequestRecord that a plateau reads; a pandas row tuple has them too."""
 
     # Properties, so that frozen records and named tuples fit.
+    @property
+    def worker(self) -> int: ...
     @property
     def part(self) -> str: ...
     @property
@@ -63,6 +66,10 @@ class Row(Protocol):
     @property
     def tokens_source(self) -> str | None: ...
     @property
+    def text_chunks(self) -> int: ...
+    @property
+    def reads(self) -> int: ...
+    @property
     def buffered(self) -> bool: ...
     @property
     def loop_lag_ms(self) -> float | None: ...
@@ -79,6 +86,9 @@ class Plateau:
     `request_rate` and `output_tok_s` count what ended in it. `stream_tok_s` is one user's view:
     output tokens / E2E latency, averaged. `attainment` is the share of finished requests that met the
     limit, `goodput` their rate; a failure is a miss in both. `cut` requests are in neither.
+
+    Of the generator itself: `loop_lag_*_ms` of the requests, `client_cpu_share` of the process that used most, and
+    `shared_reads_share`, the least share of chunks that came with others in one read and so have one time.
     """
 
     phase: str
@@ -104,8 +114,11 @@ class Plateau:
     little_residual: float | None
     attainment: float | None
     goodput: float | None
+    loop_lag_p50_ms: float | None
     loop_lag_p99_ms: float | None
+    loop_lag_max_ms: float | None
     client_cpu_share: float | None
+    shared_reads_share: float | None
     slo: Slo
     judgement: Judgement
     doubts: tuple[Doubt, ...]
@@ -149,6 +162,7 @@ class Plateau:
         good = chosen.ended(Outcome.SUCCESS)
         failed = len(chosen.ended(Outcome.FAILURE))
         flow = _Flow.of(everything, chosen)
+        lag = Summary.of(chosen.ordered("loop_lag_ms"))
         finished = len(good) + failed
         attainment = sum(good.met(slo.request_limits)) / finished if finished else None
         goodput = None if flow.request_rate is None or attainment is None else flow.request_rate * attainment
@@ -184,8 +198,11 @@ class Plateau:
             little_residual=flow.little_residual,
             attainment=attainment,
             goodput=goodput,
-            loop_lag_p99_ms=percentile(chosen.ordered("loop_lag_ms"), 99),
-            client_cpu_share=_mean(chosen.values("client_cpu_share")),
+            loop_lag_p50_ms=lag.p50,
+            loop_lag_p99_ms=lag.p99,
+            loop_lag_max_ms=lag.max,
+            client_cpu_share=_busiest(chosen),
+            shared_reads_share=_shared_reads(good),
             slo=slo,
             judgement=judge(chosen, slo, users, confidence),
             doubts=(),
@@ -252,6 +269,22 @@ class _Flow:
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
+
+
+def _busiest(chosen: Sample) -> float | None:
+    """Share of a core of the process that used most: an idle worker does not make up for a late one."""
+    shares: dict[int, list[float]] = {}
+    for worker, share in zip(chosen.column("worker"), chosen.column("client_cpu_share"), strict=True):
+        if share is not None:
+            shares.setdefault(worker, []).append(share)
+    return max(map(fmean, shares.values()), default=None)
+
+
+def _shared_reads(good: Sample) -> float | None:
+    """Share of the chunks with text that came with another one, at least: reads without text are counted too."""
+    chunks = good.column("text_chunks")
+    shared = sum(max(0, text - reads) for text, reads in zip(chunks, good.column("reads"), strict=True))
+    return shared / sum(chunks) if sum(chunks) else None
 
 
 def _cached_share(good: Sample) -> float | None:

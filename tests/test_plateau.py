@@ -22,6 +22,9 @@ def row(sent_ms=0.0, e2e_ms=None, *, part="sample", outcome="success", **given_f
         "buffered": False,
         "loop_lag_ms": None,
         "client_cpu_share": None,
+        "worker": 0,
+        "text_chunks": 8,
+        "reads": 9,
     }
     return SimpleNamespace(
         part=part, outcome=outcome, sent_unix_us=round(sent_ms * 1000), e2e_ms=e2e_ms, **fields | given_fields
@@ -237,3 +240,23 @@ def test_a_handful_of_samples_under_load_is_a_doubt():
 
 def test_a_level_of_a_sweep_is_doubted_by_its_interval_and_not_by_its_count():
     assert "few-samples" not in codes(plateau(closed_loop(2, 100, 50, ttft_ms=1.0), phase="sweep/short/2"))
+
+
+def test_the_busiest_process_says_how_busy_the_generator_was():
+    rows = [row(n, 100.0, ttft_ms=50.0, worker=n % 2, client_cpu_share=(0.95, 0.2)[n % 2]) for n in range(100)]
+    plateau = Plateau.of(rows, phase="sweep/short/8", tier="short", users=8)
+
+    assert plateau.client_cpu_share == pytest.approx(0.95)
+    assert plateau.client_limited
+
+
+def test_loop_lag_is_told_by_median_p99_and_longest_and_shared_reads_by_their_share_of_chunks():
+    rows = [row(n, 100.0, ttft_ms=50.0, loop_lag_ms=float(n), text_chunks=10, reads=11) for n in range(100)]
+    rows[0].reads = 5
+    plateau = Plateau.of(rows, phase="sweep/short/8", tier="short", users=8)
+
+    assert plateau.loop_lag_p50_ms == pytest.approx(49.5)
+    assert plateau.loop_lag_p99_ms == pytest.approx(98.01)
+    assert plateau.loop_lag_max_ms == 99.0
+    # 5 of 1,000 chunks came in no read of their own.
+    assert plateau.shared_reads_share == pytest.approx(0.005)

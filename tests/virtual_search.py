@@ -50,6 +50,9 @@ class Row(NamedTuple):
     buffered: bool = False
     loop_lag_ms: float | None = 0.0
     client_cpu_share: float | None = 0.0
+    worker: int = 0
+    text_chunks: int = 8
+    reads: int = 9
 
 
 class VirtualService:

@@ -47,7 +47,15 @@ _SELECTIONS = {
 # What a plateau reads beside them, and the handoff.
 _NUMBERS = (
     *("ttft_ms", "ttfo_ms", "ttst_ms", "tpot_ms", "itl_p50_ms", "itl_p99_ms", "e2e_ms"),
-    *("prompt_tokens", "cached_tokens", "output_tokens", "loop_lag_ms", "client_cpu_share"),
+    *(
+        "prompt_tokens",
+        "cached_tokens",
+        "output_tokens",
+        "loop_lag_ms",
+        "client_cpu_share",
+        "worker",
+        "reads",
+    ),
 )
 _NEEDED = dict.fromkeys((*_ALWAYS, *_LEVEL, *_TEXTS, *_NUMBERS))
 

@@ -89,6 +89,7 @@ def concurrency(levels: Iterable[Level], pairs: int | None) -> Table:
         *_summary("tpot", _tpot, lambda level: level.plateau.tpot),
         *_summary("e2e", _seconds, lambda level: level.plateau.e2e),
         *_flow(),
+        *_client(),
         Column("output_tokens_per_s_per_pair", "tok/s /pair", _rate, _unless_wave(per_pair)),
     ]
     return Table.of("concurrency", columns, levels)
@@ -109,6 +110,7 @@ def levels(levels: Iterable[Level]) -> Table:
         *_summary("tpot", _tpot, lambda level: level.plateau.tpot),
         *_summary("e2e", _seconds, lambda level: level.plateau.e2e),
         *_flow(),
+        *_client(),
     ]
     return Table.of("levels", columns, levels)
 
@@ -207,6 +209,24 @@ def _counts() -> list[Column[Level]]:
 def _unless_wave(value: Callable[[Plateau], Cell]) -> Callable[[Level], Cell]:
     # The window of a first wave is the time in which its users started: nothing ends in it, it has no rates.
     return lambda level: None if level.selection is Selection.FIRST_WAVE else value(level.plateau)
+
+
+def _client() -> list[Column[Level]]:
+    """The generator's own health; in files, and in people's tables only as the warning that it gives."""
+    return [
+        Column("loop_lag_p50_ms", "loop lag p50", format_ms, lambda level: level.plateau.loop_lag_p50_ms),
+        Column("loop_lag_p99_ms", "loop lag p99", format_ms, lambda level: level.plateau.loop_lag_p99_ms),
+        Column("loop_lag_max_ms", "loop lag max", format_ms, lambda level: level.plateau.loop_lag_max_ms),
+        Column(
+            "client_cpu_share", "CPU of a core", format_percent, lambda level: level.plateau.client_cpu_share
+        ),
+        Column(
+            "shared_reads_share",
+            "reads shared",
+            format_percent,
+            lambda level: level.plateau.shared_reads_share,
+        ),
+    ]
 
 
 def _flow() -> list[Column[Level]]:
