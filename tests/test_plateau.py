@@ -243,7 +243,9 @@ def test_a_level_of_a_sweep_is_doubted_by_its_interval_and_not_by_its_count():
 
 
 def test_the_busiest_process_says_how_busy_the_generator_was():
-    rows = [row(n, 100.0, ttft_ms=50.0, worker=n % 2, client_cpu_share=(0.95, 0.2)[n % 2]) for n in range(100)]
+    rows = [
+        row(n, 100.0, ttft_ms=50.0, worker=n % 2, client_cpu_share=(0.95, 0.2)[n % 2]) for n in range(100)
+    ]
     plateau = Plateau.of(rows, phase="sweep/short/8", tier="short", users=8)
 
     assert plateau.client_cpu_share == pytest.approx(0.95)
