@@ -7,7 +7,7 @@ import socket
 import struct
 import sys
 import time
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # http.client's own bound of a line.
 _LINE_BYTES = 65_536
 _READ_BYTES = 65_536
+# Longer than any size that one read can hold.
+_SHORT_LINE_BYTES = 16
 # Linux's SO_TIMESTAMPNS, for which Python has no name, and what it brings: seconds and nanoseconds, a long each.
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@ll")
@@ -41,8 +43,7 @@ class Answer(http.client.HTTPResponse):
         self._stamped: socket.socket | None = None
         self._stamped_reads = 0
         self._waited_ns = 0
-        self._size_line = b"\n"
-        self._read_bytes = 0
+        self._between_chunks = True
         # What the last read left behind: the rest of a chunk, of its line end, or of a line.
         self._data_left = 0
         self._end_left = 0
@@ -102,9 +103,10 @@ class Answer(http.client.HTTPResponse):
                 if self._wait is not None:
                     self._wait()
                 read = self._read_stamped() if self._stamped_reads else self._receive(_READ_BYTES)
-            # The same size as before and nothing else: tokens are often equally long.
-            if len(read) == self._read_bytes and read.startswith(self._size_line):
-                return read[len(self._size_line) : -2]
+            if self._between_chunks:
+                line_end = read.find(b"\n", 0, _SHORT_LINE_BYTES) + 1
+                if len(read) == _whole_bytes(read[:line_end]):
+                    return read[line_end:-2]
             data = self._unchunked(read) if read else self._at_eof()
             if data or self.fp is None:
                 return data
@@ -123,7 +125,6 @@ class Answer(http.client.HTTPResponse):
 
     def _unchunked(self, read: bytes) -> bytes:
         """Return the data in one read; errors in what follows it wait for the next call."""
-        self._read_bytes = 0  # the shortcut is for reads between chunks
         whole = self._line + read
         self._line = b""
         parts = []
@@ -151,9 +152,8 @@ class Answer(http.client.HTTPResponse):
                 self._take_line(whole[at:line_end])
                 if self.fp is None or self._fault is not None:
                     break
-                if at == 0 and line_end + self._data_left + 2 == len(read) == len(whole):
-                    self._size_line, self._read_bytes = read[:line_end], len(read)
                 at = line_end
+        self._between_chunks = not (self._data_left or self._end_left or self._line or self._in_trailer)
         return b"".join(parts)
 
     def _take_line(self, line: bytes) -> None:
@@ -183,6 +183,16 @@ class Answer(http.client.HTTPResponse):
             raise http.client.IncompleteRead(b"")
         self._end()
         return b""
+
+
+@lru_cache(maxsize=4096)
+def _whole_bytes(size_line: bytes) -> int:
+    """Return the bytes of a read that is the one chunk which this line begins; -1 where it begins none."""
+    try:
+        size = int(size_line.partition(b";")[0], 16)
+    except ValueError:
+        return -1
+    return len(size_line) + size + 2 if size > 0 else -1
 
 
 def waiting_for(sock: socket.socket) -> Callable[[], None] | None:
