@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
-
-import locust.stats
 
 from pd_locust.record import Outcome
 
@@ -71,45 +68,3 @@ def keep_out_of_total(stats: Any) -> None:
             original(method, name, response_time, content_length)
 
     stats.log_request = log_request
-
-
-def bucket_response_time(response_time: float) -> float:
-    """Round to three significant digits, at most to 1 us: 504 ms stays 504, a TPOT of 6.42 stays 6.42.
-
-    Locust's own buckets are two digits wide (504 reads 500) and whole milliseconds below 100.
-    """
-    if response_time <= 0:
-        return 0.0
-    digits = 2 - math.floor(math.log10(response_time))
-    return round(response_time, min(digits, 3))
-
-
-class PreciseCsvWriter(locust.stats.StatsCSVFileWriter):  # type: ignore[misc]
-    """Locust's CSV writer with a row for every name, and with percentiles not cut down to whole milliseconds.
-
-    Per-name rows are what the post-processor needs when only the history was kept; `--csv-full-history`
-    need not be remembered.
-    """
-
-    def __init__(
-        self, environment: Any, percentiles: list[float], prefix: str, full_history: bool = False
-    ) -> None:
-        super().__init__(environment, percentiles, prefix, full_history=True)
-        del full_history
-
-    def _percentile_fields(self, stats_entry: Any, use_current: bool = False) -> list[Any]:
-        if not stats_entry.num_requests:
-            return list(self.percentiles_na)
-        windowed = use_current and stats_entry.use_response_times_cache
-        read = (
-            stats_entry.get_current_response_time_percentile
-            if windowed
-            else stats_entry.get_response_time_percentile
-        )
-        return [read(percent) or 0 for percent in self.percentiles_to_report]
-
-
-def install_precision() -> None:
-    """Replace Locust's histogram buckets and its CSV writer; both are looked up when used."""
-    locust.stats.bucket_response_time = bucket_response_time
-    locust.stats.StatsCSVFileWriter = PreciseCsvWriter

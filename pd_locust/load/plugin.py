@@ -25,7 +25,8 @@ from pd_locust.errors import ConfigError, PdLocustError
 from pd_locust.load import options
 from pd_locust.load.abort import FailureWindow
 from pd_locust.load.conductor import Conductor, Crew
-from pd_locust.load.events import install_precision, keep_out_of_total
+from pd_locust.load.events import keep_out_of_total
+from pd_locust.load.precision import install_precision
 from pd_locust.load.recorder import Outbox, RecordsFile, RunFile, recorded_levels
 from pd_locust.load.session import STREAM_PHASE, Session
 from pd_locust.load.setup import prepare

@@ -37,8 +37,8 @@ class Answer(http.client.HTTPResponse):
     def __init__(self, sock: socket.socket, *, method: str | None = None) -> None:
         super().__init__(sock, method=method)
         self.reads = 0
-        self._receive: Callable[[int], bytes] | None = None
-        self._sock_recv: Callable[[int], bytes] | None = getattr(sock, "recv", None)
+        self._receive: Callable[[int], bytes] = getattr(sock, "recv", None) or self.fp.read1
+        self._after_headers = True
         self._wait = waiting_for(sock)
         self._stamped: socket.socket | None = None
         self._stamped_reads = 0
@@ -93,13 +93,8 @@ class Answer(http.client.HTTPResponse):
         while True:
             if self._fault is not None:
                 raise self._fault
-            if self._receive is None:
-                # What came with the headers is in the file's buffer, once; after that the socket is nearer.
-                self._receive = self._sock_recv or self.fp.read1
-                if self._stamped is not None and not _has_buffered(self._stamped, self.fp):
-                    continue
-                read = self.fp.read1(_READ_BYTES)
-            else:
+            read = self._came_with_headers() if self._after_headers else b""
+            if not read:
                 if self._wait is not None:
                     self._wait()
                 read = self._read_stamped() if self._stamped_reads else self._receive(_READ_BYTES)
@@ -110,6 +105,14 @@ class Answer(http.client.HTTPResponse):
             data = self._unchunked(read) if read else self._at_eof()
             if data or self.fp is None:
                 return data
+
+    def _came_with_headers(self) -> bytes:
+        """Return what is in the file's buffer, once; after that the socket is nearer."""
+        assert self.fp is not None  # noqa: S101 - for the type checker
+        self._after_headers = False
+        if self._stamped is not None and not _has_buffered(self._stamped, self.fp):
+            return b""
+        return self.fp.read1(_READ_BYTES)
 
     def _read_stamped(self) -> bytes:
         assert self._stamped is not None  # noqa: S101 - for the type checker

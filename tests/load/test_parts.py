@@ -14,7 +14,7 @@ from pd_locust.errors import ConfigError
 from pd_locust.failure import Category
 from pd_locust.load import options
 from pd_locust.load.abort import FailureWindow
-from pd_locust.load.events import bucket_response_time, keep_out_of_total
+from pd_locust.load.events import keep_out_of_total
 from pd_locust.load.plugin import _parse_defaults_once
 from pd_locust.load.recorder import RecordsFile, _command_without_secrets, recorded_levels
 from pd_locust.load.users import Backoff
@@ -31,23 +31,6 @@ def record(
     seen = Circumstances("id", 1, phase, tier, users, Part.SAMPLE, 0, 1, 1_000_000, 1)
     timing = StreamTiming(0, text_ns=[int(e2e_ms * 5e5)], end_ns=int(e2e_ms * 1e6), finish_reason="length")
     return RequestRecord.from_timing(seen, timing)
-
-
-@pytest.mark.parametrize(
-    ("response_time", "bucket"),
-    [
-        (504, 504),
-        (6.4249, 6.42),
-        (6.9, 6.9),
-        (1092.9, 1090),
-        (0.0644, 0.064),
-        (12345, 12300),
-        (0, 0),
-        (99.96, 100),
-    ],
-)
-def test_buckets_keep_three_digits(response_time, bucket):
-    assert bucket_response_time(response_time) == bucket
 
 
 def test_ttft_and_tpot_have_rows_of_their_own_and_are_not_in_the_total():
