@@ -52,6 +52,19 @@ def test_the_table_fits_into_80_columns():
     assert lines[2] == "  1,024       400    98,304                0.20 123.46          24.0       256%"
 
 
+def test_how_late_the_service_noticed_a_request_is_no_error_of_the_client():
+    # Sent at 7.000 s, noticed 40 ms later, first token written at 7.240 s and seen 0.25 ms after that.
+    row = {"request_id": "a", "part": "sample", "ttft_ms": "240.25", "sent_unix_us": "1700000007000000"}
+    row["client_cpu_share"] = "0.5"
+    truth = {"a": {"received_ns": 7_040_000_000, "first_token_ns": 7_240_000_000, "done_ns": 7_720_000_000}}
+
+    level = calibrate._level(1, [row], truth, wall_ahead_ns=1_700_000_000 * 10**9)
+
+    assert (level.error_p50_ms, level.error_p99_ms) == (0.25, 0.25)
+    # 64 tokens, a role, the finish, the usage and [DONE] in 0.68 s; half a core for 100 events a second.
+    assert (level.events_per_s, level.us_per_event) == (100, 5000)
+
+
 def test_how_late_the_service_was_is_read_from_its_histogram():
     bucket = 'pd_locust_sim:token_lateness_seconds_bucket{model_name="m",le="%s"} %d'
 
