@@ -34,12 +34,12 @@ def main() -> int:
     before = machine()
     cases = []
     for load in loads:
-        runs = [run(pd_locust, load, realtime=options.realtime) for _ in range(options.repeat)]
+        runs = [run(pd_locust, load, undisturbed=options.undisturbed) for _ in range(options.repeat)]
         cases.append(_case(load, runs))
         print(_line(cases[-1]), file=sys.stderr)
     document = {
         "service": {"ttft_ms": TTFT_MS, "tpot_ms": TPOT_MS, "output_tokens": options.tokens},
-        "realtime": options.realtime,
+        "undisturbed": options.undisturbed,
         "machine_before": before,
         "machine_after": machine(),
         "cases": cases,
@@ -113,9 +113,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokens", type=int, default=128, help="output tokens a request")
     add("--repeat", type=int, default=1, help="runs of each case")
     add(
-        "--realtime",
+        "--undisturbed",
         action="store_true",
-        help="both processes go before all others (root): as on a quiet machine",
+        help="both processes go before all others, and no core sleeps (root): as on a quiet machine",
     )
     add("--quick", action="store_true", help="two cases only, below a minute")
     parser.set_defaults(streams=[1, 64, 179, 256, 512], prompts=list(PROMPTS), starts=["at-once", "spread"])

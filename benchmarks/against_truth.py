@@ -84,7 +84,7 @@ class Service:
 
 
 @contextmanager
-def service(*, realtime: bool = False) -> Iterator[Service]:
+def service(*, undisturbed: bool = False) -> Iterator[Service]:
     """Start the steady profile on a free loopback port, alone on the second core."""
     command = [
         sys.executable,
@@ -97,7 +97,7 @@ def service(*, realtime: bool = False) -> Iterator[Service]:
         "steady",
     ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        place(process.pid, SERVER_CORE, realtime=realtime)
+        place(process.pid, SERVER_CORE, undisturbed=undisturbed)
         assert process.stdin is not None  # noqa: S101 - for the type checker
         assert process.stdout is not None  # noqa: S101
         ready = process.stdout.readline()
@@ -107,13 +107,33 @@ def service(*, realtime: bool = False) -> Iterator[Service]:
         process.stdin.close()
 
 
-def place(pid: int, core: int, *, realtime: bool) -> None:
-    """Pin a process to a core, if there is more than one; `realtime` lets it go before everything else there."""
+def place(pid: int, core: int, *, undisturbed: bool) -> None:
+    """Pin a process to a core, if there is more than one; `undisturbed` lets it go before everything else there."""
     if (os.cpu_count() or 1) > 1:
         with contextlib.suppress(OSError):  # a container may forbid it
             os.sched_setaffinity(pid, {core})
-    if realtime:
-        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(10))
+    if undisturbed:
+        os.setpriority(os.PRIO_PROCESS, pid, -20)
+
+
+@contextmanager
+def awake() -> Iterator[None]:
+    """Keep all cores from sleeping, with work that gives way to any other.
+
+    A virtual machine's core that sleeps is woken by the hypervisor, when it gets to it: up to milliseconds that are
+    neither the client's nor the service's.
+    """
+    turn_over = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+    idlers = []
+    try:
+        for core in sorted(os.sched_getaffinity(0)):
+            idlers.append(subprocess.Popen([sys.executable, "-c", turn_over, str(core)]))
+            os.sched_setscheduler(idlers[-1].pid, os.SCHED_IDLE, os.sched_param(0))
+        yield
+    finally:
+        for idler in idlers:
+            idler.kill()
+            idler.wait()
 
 
 class CpuClock:
@@ -275,15 +295,21 @@ def bound_of(buckets: list[tuple[float, float]], percent: float) -> float | None
     return None if bound_s == float("inf") else bound_s * 1000
 
 
-def run(command: Callable[[str, Load, Path], list[str]], load: Load, *, realtime: bool = False) -> Measured:
+def run(
+    command: Callable[[str, Load, Path], list[str]], load: Load, *, undisturbed: bool = False
+) -> Measured:
     """Start service and client afresh, wait for the client's end, and join. Exits with what the client said."""
     wall_ahead_ns = _wall_ahead_ns()
-    with tempfile.TemporaryDirectory() as scratch, service(realtime=realtime) as target:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        awake() if undisturbed else contextlib.nullcontext(),
+        service(undisturbed=undisturbed) as target,
+    ):
         prefix = Path(scratch) / "run"
         process = subprocess.Popen(
             command(target.url, load, prefix), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        place(process.pid, CLIENT_CORE, realtime=realtime)
+        place(process.pid, CLIENT_CORE, undisturbed=undisturbed)
         with CpuClock(process.pid, target.pid) as clock:
             output, _ = process.communicate(timeout=300)
         if process.returncode:

@@ -141,7 +141,7 @@ def _run(
                 env=os.environ | ({} if peer.online else _OFFLINE),
             )
             if pinned:
-                place(process.pid, CLIENT_CORE, realtime=False)
+                place(process.pid, CLIENT_CORE, undisturbed=False)
             with CpuClock(process.pid, target.pid, read=tree_cpu_s) as clock:
                 try:
                     code: int | str = process.wait(_LONGEST_S)
