@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import TYPE_CHECKING, Protocol
 
 from pd_locust import warnings
@@ -250,7 +249,10 @@ class _Flow:
                 if e2e_ms is None:
                     continue
                 end_us = from_us + e2e_ms * 1e3
-                busy_us += max(0.0, min(end_us, stop_us) - max(from_us, start_us))
+                if start_us <= from_us and end_us <= stop_us:  # as nearly all of a million do
+                    busy_us += e2e_ms * 1e3
+                else:
+                    busy_us += max(0.0, min(end_us, stop_us) - max(from_us, start_us))
                 if start_us < end_us <= stop_us:
                     ended += 1
                     residence_us += e2e_ms * 1e3
@@ -277,21 +279,26 @@ def _busiest(chosen: Sample) -> float | None:
     for worker, share in zip(chosen.column("worker"), chosen.column("client_cpu_share"), strict=True):
         if share is not None:
             shares.setdefault(worker, []).append(share)
-    return max(map(fmean, shares.values()), default=None)
+    return max((sum(seen) / len(seen) for seen in shares.values()), default=None)
 
 
 def _shared_reads(good: Sample) -> float | None:
     """Share of the chunks with text that came with another one, at least: reads without text are counted too."""
-    chunks = good.column("text_chunks")
-    shared = sum(max(0, text - reads) for text, reads in zip(chunks, good.column("reads"), strict=True))
-    return shared / sum(chunks) if sum(chunks) else None
+    texts = good.column("text_chunks")
+    chunks = sum(texts)
+    shared = sum(
+        text - reads for text, reads in zip(texts, good.column("reads"), strict=True) if text > reads
+    )
+    return shared / chunks if chunks else None
 
 
 def _cached_share(good: Sample) -> float | None:
-    pairs = zip(good.column("cached_tokens"), good.column("prompt_tokens"), strict=True)
-    known = [(cached, prompt) for cached, prompt in pairs if cached is not None and prompt]
-    prompt_tokens = sum(prompt for _, prompt in known)
-    return sum(cached for cached, _ in known) / prompt_tokens if prompt_tokens else None
+    cached_tokens = prompt_tokens = 0
+    for cached, prompt in zip(good.column("cached_tokens"), good.column("prompt_tokens"), strict=True):
+        if cached is not None and prompt:
+            cached_tokens += cached
+            prompt_tokens += prompt
+    return cached_tokens / prompt_tokens if prompt_tokens else None
 
 
 def _with_doubts(plateau: Plateau, good: Sample, nominal_tokens: int | None) -> Plateau:
