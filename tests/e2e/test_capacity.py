@@ -51,6 +51,10 @@ def means_the_service_knows(service, run):
     return {users: fmean(values) for users, values in ttft_ms.items()}
 
 
+def is_limited(row):
+    return row["loop_lag_p99_ms"] > 0.05 * LIMIT_MS or row["client_cpu_share"] > 0.85
+
+
 def report(prefix, *options):
     command = [sys.executable, "-m", "pd_locust.cli", "report", str(prefix), "--no-files", *options]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
@@ -98,15 +102,19 @@ def test_the_answer_is_within_one_user_of_the_truth_and_the_report_says_the_same
     assert run.returncode == 0, run.output
     users, mean_ms, low_ms, high_ms = answer_of(run)
     truth_ms = means_the_service_knows(service, run)
+    said = json.loads(report(run.prefix, "--json", "-"))
 
     assert users <= 12
     assert low_ms <= mean_ms <= high_ms <= LIMIT_MS
     assert truth_ms[users] <= LIMIT_MS
-    # Of the users tried beyond, the fewest were too many, or the answer is one user too low at most.
-    assert truth_ms[min(tried for tried in truth_ms if tried > users)] > LIMIT_MS - A_USER_MS
+    # Of the users tried beyond, the fewest were too many, or the answer is one user too low at most; but for levels
+    # of which the busy machine let nothing be known.
+    beyond = (
+        set(truth_ms) - set(range(users + 1)) - {row["users"] for row in said["levels"] if is_limited(row)}
+    )
+    assert truth_ms[min(beyond)] > LIMIT_MS - A_USER_MS
     assert len({record["worker"] for record in run.records()}) == (2 if processes else 1)
 
-    said = json.loads(report(run.prefix, "--json", "-"))
     judged = [(row["users"], row["verdict"], round(row["ttft_mean_ms"], 1)) for row in said["levels"]]
     assert sorted(judged) == sorted(levels_printed(run))
     (capacity,) = said["capacity"]
