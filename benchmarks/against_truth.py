@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from pd_locust.load import calibrate
 from pd_locust.summary import Summary, percentile
 
 if TYPE_CHECKING:
@@ -242,8 +243,7 @@ class Measured:
         Unlike `ttft_errors_ms` without the time that the service took to notice the request, which is its own.
         """
         return [
-            float(row["ttft_ms"])
-            - (truth["first_token_ns"] + self.wall_ahead_ns - int(row["sent_unix_us"]) * 1000) / 1e6
+            calibrate.ttft_error_ms(row, truth, self.wall_ahead_ns)
             for row, truth in zip(self.rows, self.truths, strict=True)
             if row.get("sent_unix_us")
         ]
@@ -299,7 +299,7 @@ def run(
     command: Callable[[str, Load, Path], list[str]], load: Load, *, undisturbed: bool = False
 ) -> Measured:
     """Start service and client afresh, wait for the client's end, and join. Exits with what the client said."""
-    wall_ahead_ns = _wall_ahead_ns()
+    ahead_ns = calibrate.wall_ahead_ns()
     with (
         tempfile.TemporaryDirectory() as scratch,
         awake() if undisturbed else contextlib.nullcontext(),
@@ -330,13 +330,8 @@ def run(
         clock.between_s(target.pid, start_ns, end_ns),
         (end_ns - start_ns) / 1e9,
         lateness,
-        (wall_ahead_ns + _wall_ahead_ns()) // 2,
+        (ahead_ns + calibrate.wall_ahead_ns()) // 2,
     )
-
-
-def _wall_ahead_ns() -> int:
-    """How far the wall clock is ahead of the one that all processes share."""
-    return time.time_ns() - time.perf_counter_ns()
 
 
 def machine() -> dict[str, Any]:

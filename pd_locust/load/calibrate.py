@@ -147,7 +147,7 @@ def calibrate(
 
     Nothing is pinned to a core: this is how a run will be scheduled, too. `on_level` hears when a level begins.
     """
-    wall_ahead_ns = _wall_ahead_ns()
+    ahead_ns = wall_ahead_ns()
     service = SimulatedService.start(Namespace(pd_sim_profile="steady", pd_sim_time_scale=1.0))
     with tempfile.TemporaryDirectory() as scratch:
         prefix = Path(scratch) / "calibration"
@@ -159,13 +159,13 @@ def calibrate(
             service.stop()
         with Path(f"{prefix}_requests.csv").open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["outcome"] == "success"]
-    if abs(_wall_ahead_ns() - wall_ahead_ns) > _CLOCK_SET_NS:
+    if abs(wall_ahead_ns() - ahead_ns) > _CLOCK_SET_NS:
         raise PdLocustError("calibrate: the machine's clock was set meanwhile; measure again")
     measured = []
     for streams in sorted(set(levels)):
         of_level = [row for row in rows if row["phase"] == f"sweep/short/{streams}"]
         if any(row["part"] == "sample" for row in of_level):
-            measured.append(_level(streams, of_level, truth, wall_ahead_ns))
+            measured.append(_level(streams, of_level, truth, ahead_ns))
     if not measured:
         raise PdLocustError("calibrate: no level was held long enough to have a sample")
     return Calibration(limit_ms, tuple(measured), late_ms)
@@ -206,19 +206,20 @@ def _levels_begun(path: Path) -> set[int]:
     return {int(found) for found in re.findall(r",sweep/short/(\d+),", path.read_text(encoding="utf-8"))}
 
 
-def _wall_ahead_ns() -> int:
+def wall_ahead_ns() -> int:
     """How far the wall clock, which records name, is ahead of the one that all processes share."""
     return time.time_ns() - time.perf_counter_ns()
 
 
-def _level(streams: int, rows: list[dict[str, str]], truth: dict[str, Any], wall_ahead_ns: int) -> Level:
+def ttft_error_ms(row: dict[str, str], seen: dict[str, int], ahead_ns: int) -> float:
+    """A record's TTFT less the time from its sending to the service's writing of the first token, in ms."""
+    return float(row["ttft_ms"]) - (seen["first_token_ns"] + ahead_ns - int(row["sent_unix_us"]) * 1000) / 1e6
+
+
+def _level(streams: int, rows: list[dict[str, str]], truth: dict[str, Any], ahead_ns: int) -> Level:
     sample = [row for row in rows if row["part"] == "sample"]
     truths = [truth[row["request_id"]] for row in sample]
-    errors_ms = sorted(
-        float(row["ttft_ms"])
-        - (seen["first_token_ns"] + wall_ahead_ns - int(row["sent_unix_us"]) * 1000) / 1e6
-        for row, seen in zip(sample, truths, strict=True)
-    )
+    errors_ms = sorted(ttft_error_ms(row, seen, ahead_ns) for row, seen in zip(sample, truths, strict=True))
     # Each stream is always in one request, so a request's own rate times their number is the rate of all.
     seconds = Summary.of((seen["done_ns"] - seen["received_ns"]) / 1e9 for seen in truths)
     events_per_s = streams * (_TOKENS + _EVENTS_BESIDE_TOKENS) / (seconds.mean or 1.0)

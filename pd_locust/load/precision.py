@@ -42,8 +42,8 @@ class PreciseCsvWriter(locust.stats.StatsCSVFileWriter):  # type: ignore[misc]
     need not be remembered.
 
     Locust sorts all response times once for each percentile of each row, and makes all rows in one go, every second:
-    after an hour of four tiers that is 86 ms in which nobody reads a stream. Here a row sorts once, and the streams
-    have their turn before each.
+    with four tiers and 240,000 values (13 rows of up to 1,600 different times) that was 86 ms in which nobody read a
+    stream. Here a row sorts once, and the streams have their turn before each: 21 ms, 1.3 at a time.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ def means_the_service_knows(service, run):
 
 
 def is_limited(row):
-    return row["loop_lag_p99_ms"] > 0.05 * LIMIT_MS or row["client_cpu_share"] > 0.85
+    return (row["loop_lag_p99_ms"] or 0) > 0.05 * LIMIT_MS or (row["client_cpu_share"] or 0) > 0.85
 
 
 def report(prefix, *options):

@@ -58,7 +58,7 @@ def test_how_late_the_service_noticed_a_request_is_no_error_of_the_client():
     row["client_cpu_share"] = "0.5"
     truth = {"a": {"received_ns": 7_040_000_000, "first_token_ns": 7_240_000_000, "done_ns": 7_720_000_000}}
 
-    level = calibrate._level(1, [row], truth, wall_ahead_ns=1_700_000_000 * 10**9)
+    level = calibrate._level(1, [row], truth, ahead_ns=1_700_000_000 * 10**9)
 
     assert (level.error_p50_ms, level.error_p99_ms) == (0.25, 0.25)
     # 64 tokens, a role, the finish, the usage and [DONE] in 0.68 s; half a core for 100 events a second.
