@@ -17,27 +17,34 @@ COUNT_ONLY = ("--users", "64", "--pd-requests", "300", "--pd-single-requests", "
 QUICK = ("--pd-max-tokens", "48", "--pd-tiers", "medium")
 
 
+@pytest.mark.alone
 def test_what_users_record_is_what_the_service_did(simulator, run_locust):
-    service = simulator()
-    run = run_locust(BENCHMARK, "--host", service.url, *COUNT_ONLY, *QUICK)
-    assert run.returncode == 0, run.output
-    truth = service.truth()
-    records = run.records()
+    # An error of ours is in every run; what another machine's work adds is not: one run of three must be free of it.
+    for _ in range(3):
+        service = simulator()
+        run = run_locust(BENCHMARK, "--host", service.url, *COUNT_ONLY, *QUICK)
+        assert run.returncode == 0, run.output
+        truth = service.truth()
 
-    ttft_errors_ms, tpot_errors = [], []
-    for record in records:
-        seen = truth[record["request_id"]]
-        assert int(record["output_tokens"]) == seen["tokens"] == 48
-        assert int(record["prompt_tokens"]) == seen["prompt_tokens"]
-        true_ttft_ms = (seen["first_token_ns"] - seen["received_ns"]) / 1e6
-        true_tpot_ms = (seen["last_token_ns"] - seen["first_token_ns"]) / 1e6 / 47
-        ttft_errors_ms.append(float(record["ttft_ms"]) - true_ttft_ms)
-        tpot_errors.append(abs(float(record["tpot_ms"]) / true_tpot_ms - 1))
-
-    # Five times the room that a quiet machine needs (0.3 and 2.3 ms, 0.04 %): a busy one must not fail.
-    assert -0.1 < np.percentile(ttft_errors_ms, 50) <= 5
-    assert np.percentile(ttft_errors_ms, 99) <= 25
-    assert np.percentile(tpot_errors, 50) <= 0.05
+        ttft_errors_ms, tpot_errors = [], []
+        for record in run.records():
+            seen = truth[record["request_id"]]
+            assert int(record["output_tokens"]) == seen["tokens"] == 48
+            assert int(record["prompt_tokens"]) == seen["prompt_tokens"]
+            true_ttft_ms = (seen["first_token_ns"] - seen["received_ns"]) / 1e6
+            true_tpot_ms = (seen["last_token_ns"] - seen["first_token_ns"]) / 1e6 / 47
+            ttft_errors_ms.append(float(record["ttft_ms"]) - true_ttft_ms)
+            tpot_errors.append(abs(float(record["tpot_ms"]) / true_tpot_ms - 1))
+        assert min(ttft_errors_ms) > -0.1
+        worst = (
+            np.percentile(ttft_errors_ms, 50),
+            np.percentile(ttft_errors_ms, 99),
+            np.percentile(tpot_errors, 50),
+        )
+        # Several times what a quiet machine needs (0.3 and 2.3 ms, 0.04 %).
+        if worst[0] <= 2 and worst[1] <= 15 and worst[2] <= 0.01:
+            return
+    pytest.fail(f"TTFT error p50, p99 in ms and TPOT error p50: {worst}")
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", "2")], ids=["one process", "two workers"])

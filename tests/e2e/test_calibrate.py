@@ -27,9 +27,9 @@ def test_a_calibration_is_printed_kept_and_warned_by(tmp_path, run_locust):
     assert (document["format"], document["streams"]) == (1, 4)
     small, large = document["levels"]
     assert (small["streams"], large["streams"]) == (2, 4)
-    # 64 tokens 8 ms apart after 200 ms: 68 events in 0.7 s a stream.
-    assert 170 < small["events_per_s"] < 210
-    assert 340 < large["events_per_s"] < 420
+    # 64 tokens 8 ms apart after 200 ms: 68 events in 0.7 s a stream, or somewhat later on a busy machine.
+    assert 120 < small["events_per_s"] < 210
+    assert 240 < large["events_per_s"] < 420
     assert large["requests"] > 20
     assert large["error_p50_ms"] < 50
 

@@ -93,26 +93,30 @@ def read_until_judged(process, levels):
     raise AssertionError(output)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("processes", [(), ("--processes", "2")], ids=["one process", "two workers"])
 def test_the_answer_is_within_one_user_of_the_truth_and_the_report_says_the_same(
     simulator, run_locust, processes
 ):
-    service = simulator("--profile", "linear")
-    run = run_locust(CAPACITY, "--host", service.url, *OPTIONS, *processes)
-    assert run.returncode == 0, run.output
-    users, mean_ms, low_ms, high_ms = answer_of(run)
-    truth_ms = means_the_service_knows(service, run)
-    said = json.loads(report(run.prefix, "--json", "-"))
+    # Of levels during which the machine was taken away the search says that nothing is known; one search of three
+    # must have known a level beyond its answer.
+    for _ in range(3):
+        service = simulator("--profile", "linear")
+        run = run_locust(CAPACITY, "--host", service.url, *OPTIONS, *processes)
+        assert run.returncode == 0, run.output
+        users, mean_ms, low_ms, high_ms = answer_of(run)
+        truth_ms = means_the_service_knows(service, run)
+        said = json.loads(report(run.prefix, "--json", "-"))
 
-    assert users <= 12
-    assert low_ms <= mean_ms <= high_ms <= LIMIT_MS
-    assert truth_ms[users] <= LIMIT_MS
-    # Of the users tried beyond, the fewest were too many, or the answer is one user too low at most; but for levels
-    # of which the busy machine let nothing be known.
-    beyond = (
-        set(truth_ms) - set(range(users + 1)) - {row["users"] for row in said["levels"] if is_limited(row)}
-    )
-    assert all(truth_ms[tried] > LIMIT_MS - A_USER_MS for tried in sorted(beyond)[:1])
+        assert users <= 12
+        assert low_ms <= mean_ms <= high_ms <= LIMIT_MS
+        assert truth_ms[users] <= LIMIT_MS
+        unknown = {row["users"] for row in said["levels"] if is_limited(row)}
+        beyond = [tried for tried in sorted(truth_ms) if tried > users and tried not in unknown]
+        if beyond:
+            break
+    # Of the users tried beyond, the fewest were too many, or the answer is one user too low at most.
+    assert truth_ms[beyond[0]] > LIMIT_MS - A_USER_MS
     assert len({record["worker"] for record in run.records()}) == (2 if processes else 1)
 
     judged = [(row["users"], row["verdict"], round(row["ttft_mean_ms"], 1)) for row in said["levels"]]
@@ -124,6 +128,7 @@ def test_the_answer_is_within_one_user_of_the_truth_and_the_report_says_the_same
     assert [line for line in table if line not in run.output] == []
 
 
+@pytest.mark.alone
 def test_a_search_that_is_stopped_says_what_it_knows_and_is_resumed_without_holding_that_again(
     simulator, run_locust, tmp_path
 ):
@@ -131,9 +136,8 @@ def test_a_search_that_is_stopped_says_what_it_knows_and_is_resumed_without_hold
     prefix = tmp_path / "stopped"
     with started(service, prefix) as process:
         output = read_until_judged(process, 2)
-        time.sleep(
-            1.5
-        )  # into the next level: Python raises KeyboardInterrupt in whatever is running just then
+        # Into the next level: Python raises KeyboardInterrupt in whatever is running just then.
+        time.sleep(1.5)
         process.send_signal(signal.SIGINT)
         output += process.communicate(timeout=30)[0]
     stopped = Run(prefix, process.returncode, output)
