@@ -33,7 +33,7 @@ examples:
   pd-locust calibrate                                         what this machine's generator can be trusted with
   pd-locust sim --port 8000                                   the simulated service, on its own
 
-exit codes: 0 fine, 1 run failed, 2 usage or configuration, 3 limit or gate missed
+exit codes: 0 fine, 1 run failed, 2 usage or configuration, 3 gate missed
 """
 
 

@@ -29,7 +29,8 @@ _CACHED_LIMIT = 0.02
 _TEMPLATE_TOKENS = 64
 _SHARE_LIMIT = 0.02
 _P99_NEEDS = 100
-_BUSY_CORE = 0.85
+BUSY_CORE = 0.85
+"""Share of a core above which a client is one that limits: what comes then is read when there is time for it."""
 
 
 class Row(Protocol):
@@ -218,7 +219,7 @@ class Plateau:
         limit = self.slo.primary
         allowed_ms = max(1.0, 0.05 * limit.request.limit_ms) if limit else 1.0
         late = self.loop_lag_p99_ms is not None and self.loop_lag_p99_ms > allowed_ms
-        return late or (self.client_cpu_share is not None and self.client_cpu_share > _BUSY_CORE)
+        return late or (self.client_cpu_share is not None and self.client_cpu_share > BUSY_CORE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,12 @@ _HEAD = """\
 Written by `python tests/make_options.py`; a test fails when this page is out of step.
 
 Locust's own options go on as they are: `--host`, `--users`, `--run-time`, `--csv`, `--html`, `--processes`, `--master`,
-`--worker`, `--class-picker`, `--web-login` and the rest. Every option below can stand in `locust.conf` as well.
+`--worker`, `--class-picker`, `--web-login` and the rest. Options of locustfiles can stand in `locust.conf` as well.
 """
+# `(default 5; 0 leaves the part out)`, or `[the run's]` after a blank: `pd-locust[excel]` is no default.
+_DEFAULT = re.compile(
+    r"\(default:? (?P<paren>[^;)]+)(?:; (?P<also>[^)]+))?\)$|(?:^|\s)\[(?P<bracket>[^\]]+)\]$"
+)
 _LOCUSTFILES: tuple[tuple[str, Callable[[argparse.ArgumentParser], None]], ...] = (
     ("Every locustfile", options.add_arguments),
     ("`locustfiles/pd_benchmark.py`", options.add_benchmark_arguments),
@@ -79,16 +83,15 @@ def _value(action: argparse.Action) -> str:
 
 
 def _says_and_default(action: argparse.Action) -> tuple[str, str]:
-    """Help without the default that it names, and that default: help says it where the code has none."""
+    """Help without the default that it names, and that default in its words; else the code's."""
     text = (action.help or "").replace("%(default)s", f"{action.default}").replace("%%", "%")
-    text = re.sub(
-        r"\(default [^;)]+(?:; )?([^)]*)\)", lambda found: f"({found[1]})" if found[1] else "", text
-    )
-    says, bracket = re.fullmatch(r"(.*?)(?:\s*\[(.+)\])?", text, re.DOTALL).groups()
+    named = _DEFAULT.search(text)
+    if named:
+        also = f"({named['also']})" if named["also"] else ""
+        return f"{text[: named.start()].rstrip()} {also}".strip(), named["paren"] or named["bracket"]
     if action.default in (None, "", [], False, argparse.SUPPRESS):
-        return says.strip(), bracket or ""
-    number = isinstance(action.default, float)
-    return says.strip(), f"{action.default:g}" if number else str(action.default)
+        return text.strip(), ""
+    return text.strip(), f"{action.default:g}" if isinstance(action.default, float) else str(action.default)
 
 
 def _escaped(text: str) -> str:

@@ -115,7 +115,7 @@ class _Levels:
             which = f"of {at} users" if at else "that passed at 80 % of the capacity or less"
             raise ConfigError(
                 f"{new.prefix}: no level {which} was held{' in both runs' if old else ''}; "
-                "hold one (--pd-levels, --pd-concurrency), or name one with --at"
+                "hold one (--pd-levels), or name one with --at"
             )
         return cls(new, old, places)
 

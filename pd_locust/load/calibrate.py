@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pd_locust.errors import PdLocustError
 from pd_locust.load.simulated import SimulatedService
+from pd_locust.plateau import BUSY_CORE
 from pd_locust.summary import Summary, percentile
 
 if TYPE_CHECKING:
@@ -82,8 +83,18 @@ class Calibration:
 
     @property
     def best(self) -> Level | None:
-        """The largest level within the limit: what disturbed a smaller one was not its load."""
-        return next((level for level in reversed(self.levels) if level.error_p99_ms <= self.limit_ms), None)
+        """The largest level within the limit: what disturbed a smaller one was not its load.
+
+        One that takes more of a core than a level of a run may take is none to recommend, however right it was.
+        """
+        return next(
+            (
+                level
+                for level in reversed(self.levels)
+                if level.error_p99_ms <= self.limit_ms and level.cpu_share <= BUSY_CORE
+            ),
+            None,
+        )
 
     @property
     def disturbed(self) -> list[Level]:
@@ -98,7 +109,10 @@ class Calibration:
     def answer(self) -> str:
         """What the table comes to, in one sentence."""
         if self.best is None:
-            return f"no level keeps TTFT within {self.limit_ms:g} ms at p99: something else uses this machine"
+            return (
+                f"no level keeps TTFT within {self.limit_ms:g} ms at p99 on {BUSY_CORE:.0%} of a core: "
+                "something else uses this machine"
+            )
         return (
             f"one process carries {self.best.streams:,} streams, {self.best.events_per_s:,} events/s, "
             f"with TTFT within {self.limit_ms:g} ms at p99"

@@ -220,7 +220,11 @@ def add_benchmark_arguments(parser: argparse.ArgumentParser) -> None:
         default=1000,
         help="requests at --users (default 1000 at 64; 0 leaves the part out)",
     )
-    group.add_argument("--pd-concurrency-tier", metavar="NAME", default="medium", help="their tier")
+    group.add_argument(
+        "--pd-concurrency-tier",
+        metavar="NAME",
+        help="their tier (default medium, else the first of the tiers)",
+    )
     group.add_argument(
         "--pd-levels",
         metavar="LIST",
@@ -235,7 +239,7 @@ def add_benchmark_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         default=100,
-        help="least sample of a level (default 100, and two a user)",
+        help="least sample of a level (default 100, and four a user)",
     )
     group.add_argument(
         "--pd-level-max-s", metavar="S", type=float, default=60.0, help="longest time a level is held"

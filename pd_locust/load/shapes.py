@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pd_locust.record import RequestRecord
 
 _DEFAULT_CONCURRENCY = 64
+_DEFAULT_CONCURRENCY_TIER = "medium"
 _COUNT_LIMIT_S = 3600.0
 _SPAWN_RATE = 100.0
 
@@ -196,12 +197,13 @@ def protocol(settings: Any, options: Any) -> list[Phase]:
     names = [tier.name for tier in settings.tiers]
     sweep = split_names(options.pd_sweep_tiers) if options.pd_sweep_tiers else settings.search_tiers
     choose_tiers(sweep or names, settings.tiers)
-    count_tier = options.pd_concurrency_tier if options.pd_concurrency_tier in names else names[0]
+    usual = _DEFAULT_CONCURRENCY_TIER if _DEFAULT_CONCURRENCY_TIER in names else names[0]
+    (count_tier,) = choose_tiers([options.pd_concurrency_tier or usual], settings.tiers)
     phases = benchmark_phases(
         tiers=names,
         single_requests=options.pd_single_requests,
         concurrency=options.num_users if (options.num_users or 0) > 1 else _DEFAULT_CONCURRENCY,
-        concurrency_tier=count_tier,
+        concurrency_tier=count_tier.name,
         concurrency_requests=options.pd_requests,
         sweep_tiers=sweep,
         levels=read_levels(options.pd_levels),

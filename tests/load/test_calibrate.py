@@ -14,7 +14,7 @@ from pd_locust.load.recorder import RunFile
 
 
 def calibration(*levels: tuple[int, float], limit_ms: float = 1.0) -> Calibration:
-    """Levels as (streams, error at p99)."""
+    """Levels as (streams, error at p99); 400 streams would take a whole core."""
     return Calibration(
         limit_ms, tuple(Level(n, 400, n * 96, 0.2, p99_ms, n / 400, 24.0) for n, p99_ms in levels), 0.5
     )
@@ -26,6 +26,13 @@ def test_the_largest_level_within_the_limit_is_the_best():
     assert found.best.streams == 128
     assert found.disturbed == []
     assert found.answer == "one process carries 128 streams, 12,288 events/s, with TTFT within 1 ms at p99"
+
+
+def test_a_level_that_a_run_would_call_client_limited_is_not_recommended():
+    found = calibration((192, 0.1), (340, 0.2), (341, 0.3))
+
+    assert (found.levels[1].cpu_share, found.best.streams) == (0.85, 340)
+    assert found.disturbed == []
 
 
 def test_a_level_was_disturbed_when_a_larger_one_kept_the_limit():

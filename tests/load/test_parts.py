@@ -17,12 +17,14 @@ from pd_locust.load.abort import FailureWindow
 from pd_locust.load.events import keep_out_of_total
 from pd_locust.load.plugin import _parse_defaults_once
 from pd_locust.load.recorder import RecordsFile, _command_without_secrets, recorded_levels
+from pd_locust.load.shapes import protocol
 from pd_locust.load.users import Backoff
 from pd_locust.phase import Phase, PhaseKind, level_phase
 from pd_locust.prompt import interleave
 from pd_locust.record import Circumstances, Outcome, Part, RequestRecord
 from pd_locust.spread import Latencies
 from pd_locust.stream import StreamTiming
+from pd_locust.tier import STANDARD_TIERS, choose_tiers
 
 
 def record(
@@ -210,3 +212,24 @@ def test_a_spawn_message_builds_no_parser_once_the_defaults_are_known(monkeypatc
 
     assert ours == again == ["pd_tiers"]
     assert len(built) == 1
+
+
+def count_phase(*words: str) -> Phase:
+    """The exact count of a benchmark of two tiers that is asked for with these options."""
+    parser = ArgumentParser()
+    parser.add_argument("--users", dest="num_users", type=int)
+    options.add_benchmark_arguments(parser)
+    given = parser.parse_args(["--pd-levels", "", *words])
+    chosen = choose_tiers(["short", "medium"], STANDARD_TIERS)
+    return protocol(SimpleNamespace(tiers=chosen, search_tiers=("short",)), given)[-1]
+
+
+def test_the_exact_count_is_of_the_tier_that_was_named_else_of_medium():
+    assert count_phase().tier == "medium"
+    assert count_phase("--pd-concurrency-tier", "short").tier == "short"
+
+
+def test_a_tier_that_there_is_not_is_never_replaced_by_another():
+    # argparse completes a beginning that is unambiguous: this asks for the tier "64".
+    with pytest.raises(ConfigError, match=r"^unknown tier '64'; there are short, medium$"):
+        count_phase("--pd-concurrency", "64")
