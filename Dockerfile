@@ -1,7 +1,8 @@
 # docker build -t pd-locust .
 # docker run --rm -p 8089:8089 pd-locust                                      web UI against the simulated service
-# docker run --rm -v "$PWD/reports:/load/reports" pd-locust -f locustfiles/pd_benchmark.py \
-#   --headless --csv reports/benchmark --host https://llm.example/v1          (-u "$(id -u)" to own what it writes)
+# docker run --rm -u "$(id -u)" -e PD_API_KEY -v "$PWD/reports:/load/reports" pd-locust \
+#   -f locustfiles/pd_benchmark.py --headless --csv reports/benchmark --host https://llm.example/v1
+#   (-u: the directory is yours, and the image's own user may not write there)
 FROM python:3.11-slim
 
 COPY . /src

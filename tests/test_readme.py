@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -24,18 +25,38 @@ def test_the_test_command_is_the_one_that_ci_runs():
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
 
 
-def test_every_page_that_is_linked_exists():
-    for readme in ("README.md", "README.zh-CN.md", "reports/README.md"):
-        folder = (ROOT / readme).parent
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / readme).read_text(encoding="utf-8")):
-            assert (folder / target).exists(), f"{readme}: {target}"
+def tracked(*patterns: str) -> list[Path]:
+    """Files of the repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [ROOT / name for name in listed.stdout.split("\0") if name]
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_and_heading_that_is_linked_exists():
+    seen = 0
+    for page in tracked("*.md"):
+        for target in re.findall(r"\]\(([^)\s:]+)\)", page.read_text(encoding="utf-8")):
+            name, _, anchor = target.partition("#")
+            linked = page.parent / name if name else page
+            assert linked.exists(), f"{page.relative_to(ROOT)}: {target}"
+            assert not anchor or anchor in anchors(linked), f"{page.relative_to(ROOT)}: {target}"
+            seen += 1
+    assert seen > 30
 
 
 def test_nothing_in_the_repository_names_a_path_of_one_machine():
-    for path in ROOT.rglob("*"):
-        if path.suffix in {".md", ".py", ".toml", ".yaml"} and ".venv" not in path.parts:
-            text = path.read_text(encoding="utf-8")
-            assert not re.search(r"(?<![\w.])/(?:root|farm|work/main)/", text) or path == Path(__file__), path
+    homes = re.compile(r"(?<![\w.$~}])/(?:root|home|Users|farm|tmp|work)/")
+    for path in tracked():
+        if path.parts[-2:] != ("tests", "test_readme.py") and "streams" not in path.parts:
+            found = homes.search(path.read_bytes().decode("utf-8", "replace"))
+            assert found is None, f"{path.relative_to(ROOT)}: {found[0]}"
 
 
 @pytest.mark.parametrize("language", ["", ".zh-CN"])
@@ -62,3 +83,12 @@ def test_every_pd_locust_command_of_the_readme_is_understood():
     assert len(lines) >= 6
     for _, *words in lines:
         _parser().parse_args(words)
+
+
+def test_every_command_against_a_service_names_it():
+    """Without --host a run measures the simulated service, and says so only in its log and reports."""
+    block = next(block for block in commands("README.md") if "PD_API_KEY" in block)
+    lines = [line for line in block.splitlines() if line.startswith(("locust ", "pd-locust "))]
+
+    assert len(lines) == 5
+    assert [line for line in lines if " --host https://" not in line] == []

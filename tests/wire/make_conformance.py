@@ -29,7 +29,7 @@ How `pd_locust.wire` reads {captured} answers of real servers and {made} made by
 `expected` was written down by hand (`tests/streams/manifest.json`, `tests/wire/hand_made.py`); `result` is
 what the code says. A success reads: number of output tokens and who counted them, number of events with text
 and the index of the first one, finish_reason. A failure reads: category, then the same for what had come
-before it. Each of these answers is also read byte by byte, at random cuts and with other line ends in
+before it. Those with status 200 are also read byte by byte, at random cuts and with other line ends in
 `tests/wire/test_cuts.py`, with the same result.
 """
 _TABLE = "| case | bytes | expected | result |\n|---|---|---|---|\n"
