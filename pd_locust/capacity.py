@@ -43,6 +43,12 @@ class CapacityRow:
         """Users of the largest level that passed."""
         return self.best.users if self.best else None
 
+    @property
+    def missed_above(self) -> int | None:
+        """Users of the smallest level that failed; None too where a larger one passed, for that bounds nothing."""
+        missed = self.worst.users if self.worst else None
+        return missed if missed and missed > (self.max_concurrency or 0) else None
+
 
 def with_headroom(users: int, headroom: float = DEFAULT_HEADROOM) -> int:
     """Users to plan with: floor(users x (1 - headroom)); 179 with 20 % is 143, not 179 / 1.2 = 149."""

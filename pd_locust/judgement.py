@@ -21,7 +21,7 @@ from pd_locust.slo import AttainmentLimit, Condition, FailureLimit, LatencyLimit
 from pd_locust.summary import percentile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 DEFAULT_CONFIDENCE = 0.95
 # A level's sample grows in these steps until its verdict is clear, in rounds of one request a user. It is
@@ -110,15 +110,17 @@ def _enough_for(condition: Condition) -> int:
     return math.ceil(z * z * (1 - share) / share) if share > 0 else 0
 
 
-def judge_mean(mean_ms: float | None, failed_share: float, slo: Slo) -> Verdict:
-    """Judge a level of which only the exact mean and the share of failures are known, without an interval.
+def judge_means(means_ms: Mapping[str, float | None], failed_share: float, slo: Slo) -> Verdict:
+    """Judge a level of which only exact means, by metric, and the share of failures are known, without an interval.
 
-    Anything but limits on that mean and on failures is INCONCLUSIVE.
+    Anything but limits on those means and on failures is INCONCLUSIVE.
     """
     verdicts = []
     for condition in slo.judged:
         match condition:
-            case LatencyLimit(request=request, statistic="mean") if mean_ms is not None:
+            case LatencyLimit(request=request, statistic="mean") if (
+                mean_ms := means_ms.get(request.metric)
+            ) is not None:
                 verdicts.append(Verdict.PASS if mean_ms <= request.limit_ms else Verdict.FAIL)
             case FailureLimit(at_most=at_most):
                 verdicts.append(Verdict.PASS if failed_share <= at_most else Verdict.FAIL)

@@ -82,10 +82,10 @@ class Plateau:
     """Latencies are of successes only; `failed` says how many are missing from them.
 
     `window_s` runs from the first to the last sending of the selected requests: the time in which the
-    load was full. `concurrency` is the time-weighted mean of requests in flight in that window,
-    `request_rate` and `output_tok_s` count what ended in it. `stream_tok_s` is one user's view:
-    output tokens / E2E latency, averaged. `attainment` is the share of finished requests that met the
-    limit, `goodput` their rate; a failure is a miss in both. `cut` requests are in neither.
+    load was full. `concurrency` is the time-weighted mean of requests in flight in that window, `request_rate`
+    counts what ended in it, failures too, and `output_tok_s` the tokens of the successes among them.
+    `stream_tok_s` is one user's view: output tokens / E2E latency, averaged. `attainment` is the share of finished
+    requests that met the limit, `goodput` their rate; a failure is a miss in both. `cut` requests are in neither.
 
     Of the generator itself: `loop_lag_*_ms` of the requests, `client_cpu_share` of the process that used most, and
     `shared_reads_share`, the least share of chunks that came with others in one read and so have one time.
@@ -213,11 +213,11 @@ class Plateau:
     def client_limited(self) -> bool:
         """Whether the generator itself was too slow: then the level says nothing of the server.
 
-        Its loop is late by more than 5 % of the limit or 1 ms, whichever is larger (p99 of requests), or it
-        uses more than 85 % of a core.
+        Its loop is late by more than 5 % of the tightest limit or 1 ms, whichever is larger (p99 of requests), or
+        it uses more than 85 % of a core. A limit on TPOT, which is spread over a whole stream, is not the tightest.
         """
-        limit = self.slo.primary
-        allowed_ms = max(1.0, 0.05 * limit.request.limit_ms) if limit else 1.0
+        limits_ms = [limit.limit_ms for limit in self.slo.request_limits if limit.metric != "tpot"]
+        allowed_ms = max(1.0, 0.05 * min(limits_ms, default=0.0))
         late = self.loop_lag_p99_ms is not None and self.loop_lag_p99_ms > allowed_ms
         return late or (self.client_cpu_share is not None and self.client_cpu_share > BUSY_CORE)
 
@@ -245,8 +245,8 @@ class _Flow:
         ended = tokens = 0
         for at in range(0, len(everything), _AT_A_TIME):
             part = everything[at : at + _AT_A_TIME]
-            columns = map(part.column, ("sent_unix_us", "e2e_ms", "output_tokens"))
-            for from_us, e2e_ms, output_tokens in zip(*columns, strict=True):
+            columns = map(part.column, ("sent_unix_us", "e2e_ms", "output_tokens", "outcome"))
+            for from_us, e2e_ms, output_tokens, outcome in zip(*columns, strict=True):
                 if e2e_ms is None:
                     continue
                 end_us = from_us + e2e_ms * 1e3
@@ -257,7 +257,8 @@ class _Flow:
                 if start_us < end_us <= stop_us:
                     ended += 1
                     residence_us += e2e_ms * 1e3
-                    tokens += output_tokens or 0
+                    if outcome == Outcome.SUCCESS:
+                        tokens += output_tokens or 0
         concurrency = busy_us / window_us
         # X x R, from what ended in the window, against N, from how long the window was occupied.
         by_little = residence_us / window_us

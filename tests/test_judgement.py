@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pd_locust.judgement import _batches, _share_interval, judge, judge_mean, sample_sizes, t_quantile
+from pd_locust.judgement import _batches, _share_interval, judge, judge_means, sample_sizes, t_quantile
 from pd_locust.plateau import Plateau
 from pd_locust.slo import DEFAULT_SLO, FailureLimit, Slo, Verdict
 
@@ -117,11 +117,23 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
 
 
 def test_an_exact_mean_alone_can_be_judged():
-    assert judge_mean(400.0, 0.0, DEFAULT_SLO) is PASS
-    assert judge_mean(500.1, 0.0, DEFAULT_SLO) is FAIL
-    assert judge_mean(400.0, 0.02, DEFAULT_SLO) is FAIL
-    assert judge_mean(None, 0.0, DEFAULT_SLO) is OPEN
-    assert judge_mean(400.0, 0.0, Slo.parse("ttft_p95<=500ms")) is OPEN
+    assert judge_means({"ttft": 400.0}, 0.0, DEFAULT_SLO) is PASS
+    assert judge_means({"ttft": 500.1}, 0.0, DEFAULT_SLO) is FAIL
+    assert judge_means({"ttft": 400.0}, 0.02, DEFAULT_SLO) is FAIL
+    assert judge_means({"ttft": None}, 0.0, DEFAULT_SLO) is OPEN
+    assert judge_means({"ttft": 400.0}, 0.0, Slo.parse("ttft_p95<=500ms")) is OPEN
+
+
+@pytest.mark.parametrize(
+    "text", ["tpot_mean<=20ms and ttft_mean<=500ms", "ttft_mean<=500ms and tpot_mean<=20ms"]
+)
+def test_each_mean_is_judged_by_its_own_limit(text):
+    slo = Slo.parse(text)
+
+    assert judge_means({"ttft": 278.0, "tpot": 9.0}, 0.0, slo) is PASS
+    assert judge_means({"ttft": 900.0, "tpot": 9.0}, 0.0, slo) is FAIL
+    assert judge_means({"ttft": 278.0, "tpot": 21.0}, 0.0, slo) is FAIL
+    assert judge_means({"ttft": 278.0, "tpot": None}, 0.0, slo) is OPEN
 
 
 @pytest.mark.parametrize(

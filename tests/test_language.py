@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 import pd_locust
+from pd_locust.analysis.compare import Finding
+from pd_locust.analysis.gate import Outcome
 from pd_locust.errors import ConfigError
 from pd_locust.failure import Category
 from pd_locust.language import ENGLISH, Language, Speech
@@ -87,6 +89,23 @@ def test_every_step_and_end_of_a_search_is_told_in_chinese():
 
     assert len(whys) > 15
     assert [why for why in sorted(whys) if why and CHINESE.find(why) is None] == []
+
+
+def test_every_outcome_and_finding_is_told_in_chinese():
+    words = [*Outcome, *Finding, *(f"{finding} for short, long" for finding in Finding)]
+    # These two are said of capacities, in cells.
+    of_cells = (f"{Finding.MORE} for", f"{Finding.FEWER} for")
+
+    assert [w for w in words if CHINESE.find(w) is None and not w.startswith(of_cells)] == []
+
+
+def test_words_of_a_server_stay_as_they_are_within_a_sentence():
+    said = CHINESE(
+        "a request failed (rate_limited: HTTP 429: quota exceeded for model x) and the next one worked"
+    )
+
+    assert "HTTP 429: quota exceeded for model x" in said
+    assert HAN.search(said)
 
 
 def test_a_translation_has_the_values_of_its_template():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -36,6 +37,10 @@ class Finding(StrEnum):
     FEWER = "fewer users"
     SAME = "no difference that this sample can show"
     KNEE = "at the knee, not judged"
+    LIMITED = "limited by the load generator, not judged"
+
+
+_NOT_JUDGED = (Finding.LIMITED, Finding.KNEE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,8 @@ class Line:
 class Average:
     """One measure of a tier over all `levels` that have an interval: what single levels are too short to show.
 
-    Latencies leave out the levels at the knee. `ratio` is None, and `levels` 0, where that leaves none.
+    Latencies leave out the levels at the knee, and all measures those that the load generator limited. `ratio` is
+    None, and `levels` 0, where that leaves none.
     """
 
     tier: str
@@ -66,13 +72,25 @@ class Average:
 
 @dataclass(frozen=True, slots=True)
 class CapacityLine:
-    """Largest passing level in two runs; the bounds of `ratio` are the brackets' (largest PASS, smallest FAIL)."""
+    """Largest passing level in two runs; the bounds of `ratio` are the brackets' (largest PASS, smallest FAIL).
+
+    `ratio` is None where no level passed in the old run.
+    """
 
     tier: str
     old: CapacityRow
     new: CapacityRow
-    ratio: Ratio
+    ratio: Ratio | None
     finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class FailedShares:
+    """A level of which requests failed in one run or in both: latencies and their ratios are of successes only."""
+
+    place: Place
+    old: float
+    new: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +103,7 @@ class Comparison:
     capacities: tuple[CapacityLine, ...]
     averages: tuple[Average, ...]
     lines: tuple[Line, ...]
+    failures: tuple[FailedShares, ...]
 
 
 def compare(old: Report, new: Report) -> Comparison:
@@ -109,13 +128,36 @@ def compare(old: Report, new: Report) -> Comparison:
     ]
     tiers = {place[1] for place in common}
     confidence = 1 - (1 - _CONFIDENCE) / max(1, len(pairs) + len(tiers) * len(MEASURES))
+    limited = {place for place in common if any(held[place].plateau.client_limited for held in (olds, news))}
     lines = [
-        Line(place, measure, one, other, ratio, _finding(ratio, measure, place, (old, new)))
+        Line(
+            place,
+            measure,
+            one,
+            other,
+            ratio,
+            Finding.LIMITED if place in limited else _finding(ratio, measure, place, (old, new)),
+        )
         for place, measure, one, other in pairs
         if (ratio := Ratio.of(one, other, confidence))
     ]
-    averages = tuple(_averages(lines, confidence))
-    return Comparison(old, new, tuple(_differences(old, new)), capacities, averages, tuple(lines))
+    failures = [
+        FailedShares(place, *(_failed_share(held[place]) for held in (olds, news))) for place in common
+    ]
+    return Comparison(
+        old,
+        new,
+        tuple(_differences(old, new)),
+        capacities,
+        tuple(_averages(lines, confidence)),
+        tuple(lines),
+        tuple(one for one in failures if one.old or one.new),
+    )
+
+
+def _failed_share(level: Level) -> float:
+    seen = level.plateau
+    return seen.failed / seen.finished if seen.finished else 0.0
 
 
 def levels_by_place(report: Report) -> dict[Place, Level]:
@@ -149,7 +191,8 @@ def refuse_unlike(old: Report, new: Report) -> None:
             )
     if str(old.slo) != str(new.slo):
         raise ConfigError(
-            f"unlike runs: {old.prefix} was judged by {old.slo}, {new.prefix} by {new.slo}; give both one with --slo"
+            f"unlike runs: {old.prefix} was judged by {old.slo}, {new.prefix} by {new.slo}; "
+            "record both with one --pd-slo, or compare them with --slo"
         )
     tiers = {report.prefix: report.run.tiers for report in (old, new)}
     olds, news = tiers[old.prefix], tiers[new.prefix]
@@ -182,13 +225,13 @@ def _averages(lines: Sequence[Line], confidence: float) -> Iterator[Average]:
     for tier in dict.fromkeys(line.place[1] for line in lines):
         for measure in MEASURES:
             its = [line for line in lines if line.place[1] == tier and line.measure is measure]
-            judged = [line for line in its if line.finding is not Finding.KNEE]
+            judged = [line for line in its if line.finding not in _NOT_JUDGED]
             pairs = [(line.old, line.new) for line in judged if line.ratio.low is not None]
             if pairs:
                 ratio = Ratio.mean(pairs, confidence)
                 yield Average(tier, measure, len(pairs), ratio, _called(ratio, *_names(measure)))
             elif its:
-                yield Average(tier, measure, 0, None, Finding.SAME if judged else Finding.KNEE)
+                yield Average(tier, measure, 0, None, Finding.SAME if judged else its[0].finding)
 
 
 def _called(ratio: Ratio, above: Finding, below: Finding) -> Finding:
@@ -203,13 +246,20 @@ def _capacities(old: Report, new: Report) -> Iterator[CapacityLine]:
     news = {row.tier: row for row in new.found}
     for row in old.found:
         other = news.get(row.tier)
-        if other is None or not row.max_concurrency or not other.max_concurrency:
+        if other is None or not (row.max_concurrency or other.max_concurrency):
             continue
-        # The true capacities lie between the largest level that passed and the smallest that failed.
-        low = other.max_concurrency / row.worst.users if row.worst and row.worst.users else None
-        high = other.worst.users / row.max_concurrency if other.worst and other.worst.users else None
-        ratio = Ratio(other.max_concurrency / row.max_concurrency, low, high)
-        yield CapacityLine(row.tier, row, other, ratio, _called(ratio, Finding.MORE, Finding.FEWER))
+        ratio = _capacity_ratio(row, other)
+        finding = _called(ratio, Finding.MORE, Finding.FEWER)
+        yield CapacityLine(row.tier, row, other, ratio if row.max_concurrency else None, finding)
+
+
+def _capacity_ratio(old: CapacityRow, new: CapacityRow) -> Ratio:
+    """The true capacities lie between the largest level that passed and the smallest that failed."""
+    passed, missed = new.max_concurrency or 0, new.missed_above
+    low = passed / old.missed_above if old.missed_above else None
+    if not old.max_concurrency:
+        return Ratio(math.inf, low, None)
+    return Ratio(passed / old.max_concurrency, low, missed / old.max_concurrency if missed else None)
 
 
 def _differences(old: Report, new: Report) -> Iterator[tuple[str, str, str]]:

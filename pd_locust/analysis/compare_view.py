@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from pd_locust.analysis.compare import Average, CapacityLine, Comparison, Finding, Line
+from pd_locust.analysis.compare import Average, CapacityLine, Comparison, FailedShares, Finding, Line
 from pd_locust.analysis.overlay import overlaid
 from pd_locust.analysis.page import render_page
 from pd_locust.analysis.render import print_lines, print_view
@@ -14,7 +14,7 @@ from pd_locust.analysis.rounds import MEASURES, Measure
 from pd_locust.analysis.table import Column, Table, text
 from pd_locust.analysis.views import View
 from pd_locust.language import ENGLISH
-from pd_locust.units import NOT_AVAILABLE, format_count
+from pd_locust.units import NOT_AVAILABLE, format_count, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,15 +35,19 @@ def summary(compared: Comparison, say: Speech = ENGLISH) -> list[str]:
     for measure in _measures_of(compared):
         averages = [one for one in compared.averages if one.measure is measure]
         told = []
-        for finding in (Finding.SLOWER, Finding.FASTER, Finding.SAME, Finding.KNEE):
+        for finding in (Finding.SLOWER, Finding.FASTER, Finding.SAME, Finding.LIMITED, Finding.KNEE):
             tiers = say(", ").join(
                 f"{one.tier} ({_percent(one.ratio.value)})" if one.ratio and finding in _CALLED else one.tier
                 for one in averages
                 if one.finding is finding
             )
             if tiers:
-                told.append(say(f"{finding} for {tiers}"))
+                told.append(say(str(finding) + f" for {tiers}"))
         sentences.append(f"{say(measure.heading)}{say(': ')}{say('; ').join(told)}{say('.')}")
+    for one in compared.failures:
+        _, tier, users = one.place
+        old, new = map(format_percent, (one.old, one.new))
+        sentences.append(say(f"{tier} at {users} users: {new} of requests failed, {old} before."))
     return sentences
 
 
@@ -98,12 +102,18 @@ def comparison_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
                 ],
                 "summary": summary(one),
                 "capacity": list(_capacity_table(one).rows),
+                "failures": [_failure_json(shares) for shares in one.failures],
                 "averages": list(_average_table(one, MEASURES).rows),
                 "lines": list(_line_table(one, MEASURES).rows),
             }
             for one in comparisons
         ],
     }
+
+
+def _failure_json(shares: FailedShares) -> dict[str, Any]:
+    phase, tier, users = shares.place
+    return {"phase": str(phase), "tier": tier, "users": users, "old": shares.old, "new": shares.new}
 
 
 def comparison_views(compared: Comparison, say: Speech) -> list[View]:

@@ -39,6 +39,8 @@ class Expression:
             raise ConfigError(f"--fail-if {text!r}: {_ACCEPTED}")
         name, number, unit = match["name"], float(match["number"]), match["unit"]
         above = match["side"] == ">"
+        if name == FAILURES and not above:
+            raise ConfigError(f"--fail-if {text!r}: fewer failures are no fault; write failures>1%")
         if match["sign"]:
             if unit != "%" or name == FAILURES:
                 raise ConfigError(f"--fail-if {text!r}: {_ACCEPTED}")

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pd_locust.analysis.columns import Columns
 from pd_locust.analysis.compare import Place, below_knee, levels_by_place, refuse_unlike
 from pd_locust.analysis.expression import CAPACITY, Expression
+from pd_locust.analysis.level import Kind, Selection
 from pd_locust.analysis.rounds import Ratio, estimates
 from pd_locust.errors import ConfigError
 from pd_locust.judgement import judge
-from pd_locust.plateau import STEADY
-from pd_locust.slo import LatencyLimit, Slo, Verdict
+from pd_locust.plateau import EVERYTHING, STEADY
+from pd_locust.slo import FailureLimit, LatencyLimit, Slo, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import NoReturn
 
     from pd_locust.analysis.level import Level
     from pd_locust.analysis.report import Report
+    from pd_locust.judgement import Finding
+    from pd_locust.plateau import Plateau
 
 DEFAULT_EXPRESSIONS = ("tok_s<-5%", "tpot_mean>+5%", "ttft_p95>+10%", "failures>1%")
 """Throughput first: it is what differs least between two runs of the same deployment."""
@@ -30,16 +34,23 @@ _INFINITE = float("inf")
 
 
 class Outcome(StrEnum):
-    """Neither of the last two is a miss.
+    """Only `missed` is a miss; the last three decide nothing.
 
-    `noise`: beyond the bound, but so little that chance explains it. `undecided`: beyond the bound, with too few
-    requests to tell how far chance goes.
+    `noise`: beyond the bound, but so little that chance explains it. `undecided`: with too few requests to tell how
+    far chance goes. `limited`: the load generator was late itself. `not held`: of a tier that the baseline has.
     """
 
     KEPT = "kept"
     MISSED = "missed"
     NOISE = "noise explains it"
     UNDECIDED = "too few requests"
+    LIMITED = "the load generator was the limit"
+    NOT_HELD = "not held in this run"
+
+    @property
+    def decides(self) -> bool:
+        """Whether it says something of the service."""
+        return self in {Outcome.KEPT, Outcome.MISSED, Outcome.NOISE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,8 @@ def gate(
     if old is not None:
         refuse_unlike(old, new)
     levels = _Levels.of(new, old, at)
+    if not levels.places and (slo or any(expression.name != CAPACITY for expression in expressions)):
+        levels.refuse(at)
     asked = [(expression, tier) for expression in expressions for tier in levels.tiers_for(expression)]
     # All intervals together hold with 95 %.
     confidence = 1 - (1 - _CONFIDENCE) / max(1, len(asked))
@@ -90,34 +103,44 @@ def gate(
 
 @dataclass(frozen=True, slots=True)
 class _Levels:
-    """The level of each tier at which it is checked."""
+    """The level of each tier at which it is checked; of tiers that the new run `lacks`, its users in the baseline."""
 
     new: Report
     old: Report | None
     places: dict[str, Place]
+    lacks: dict[str, int]
 
     @classmethod
     def of(cls, new: Report, old: Report | None, at: int | None) -> _Levels:
         """Choose the largest level, held in both runs, that passed below the knee in the baseline.
 
-        At the knee a healthy deployment's TTFT moves by tens of per cent from run to run. The baseline
-        decides, for a run that no longer passes there is what the gate is for.
+        At the knee a healthy deployment's TTFT moves by tens of per cent from run to run. The baseline decides, for
+        a run that no longer passes there is what the gate is for. Without a baseline, and where no level of a tier
+        passed, it is the smallest.
         """
         basis = old or new
         held, held_new = levels_by_place(basis), levels_by_place(new)
         places: dict[str, Place] = {}
+        lacks: dict[str, int] = {}
         for place, level in sorted(held.items(), key=lambda item: (item[0][2], item[1].plateau.finished)):
             _, tier, users = place
             fits = users == at if at else level.plateau.verdict is Verdict.PASS and below_knee(place, basis)
             if fits and place in held_new:
                 places[tier] = place
-        if not places:
-            which = f"of {at} users" if at else "that passed at 80 % of the capacity or less"
-            raise ConfigError(
-                f"{new.prefix}: no level {which} was held{' in both runs' if old else ''}; "
-                "hold one (--pd-levels), or name one with --at"
-            )
-        return cls(new, old, places)
+            elif fits:
+                lacks[tier] = users
+        if old is None and not at:
+            for place in sorted(held, key=lambda place: (place[0] is Kind.SINGLE, place[2])):
+                places.setdefault(place[1], place)
+        return cls(new, old, places, {tier: users for tier, users in lacks.items() if tier not in places})
+
+    def refuse(self, at: int | None) -> NoReturn:
+        """Say that there is nothing to check at."""
+        which = f"of {at} users" if at else "that passed at 80 % of the capacity or less"
+        raise ConfigError(
+            f"{self.new.prefix}: no level {which} was held{' in both runs' if self.old else ''}; "
+            "hold one (--pd-levels), or name one with --at"
+        )
 
     def new_at(self, tier: str) -> Level:
         return levels_by_place(self.new)[self.places[tier]]
@@ -126,7 +149,8 @@ class _Levels:
         return levels_by_place(self.old)[self.places[tier]] if self.old else None
 
     def tiers_for(self, expression: Expression) -> list[str]:
-        there = [row.tier for row in self.new.found] if expression.name == CAPACITY else list(self.places)
+        of_levels = [*self.places, *self.lacks]
+        there = [row.tier for row in self.new.found] if expression.name == CAPACITY else of_levels
         if expression.tier is None and there:
             return there
         if expression.tier not in there:
@@ -139,40 +163,48 @@ class _Levels:
 def _check(expression: Expression, tier: str, levels: _Levels, confidence: float) -> Check:
     if expression.name == CAPACITY:
         return _check_capacity(expression, tier, levels)
+    if tier in levels.lacks:
+        nothing = (None,) * 5
+        return Check(expression.text, tier, levels.lacks[tier], *nothing, CHANGE, Outcome.NOT_HELD)
     level = levels.new_at(tier)
     if expression.measure is None:
         side = Slo.parse(f"failures<={expression.bound * 100:g}%")
         return next(_limits(level, side, expression.text))
+    return _check_measure(expression, level, levels.old_at(tier), confidence)
+
+
+def _check_measure(expression: Expression, level: Level, old_level: Level | None, confidence: float) -> Check:
+    assert expression.measure is not None  # noqa: S101 - for the type checker
+    seen, tier, users, unit = level.plateau, level.plateau.tier, level.plateau.users, expression.measure.unit
     new = estimates(level).get(expression.name)
-    unit = expression.measure.unit
-    users = level.plateau.users
-    old_level = levels.old_at(tier)
     old = estimates(old_level).get(expression.name) if old_level else None
-    if new is None:
+    if new is None or not seen.successes:
         # No success is a miss, whatever was asked, and so is what is measured no longer. One token has no TPOT.
-        missed = old is not None or level.plateau.failed == level.plateau.finished
+        missed = old is not None or (seen.finished > 0 and not seen.successes)
         outcome = Outcome.MISSED if missed else Outcome.UNDECIDED
         return Check(expression.text, tier, users, None, None, None, None, None, unit, outcome)
-    if not expression.relative:
+    if expression.relative:
+        ratio = Ratio.of(old, new, confidence) if old else None
+        check = _relative(expression, (tier, users), old.value if old else None, new.value, ratio)
+    else:
         low, high = new.interval(confidence) or (None, None)
         outcome = _outcome(expression, new.value, low, high)
-        return Check(expression.text, tier, users, None, new.value, new.value, low, high, unit, outcome)
-    ratio = Ratio.of(old, new, confidence) if old else None
-    return _relative(expression, (tier, users), old.value if old else None, new.value, ratio)
+        check = Check(expression.text, tier, users, None, new.value, new.value, low, high, unit, outcome)
+    limited = seen.client_limited or (old_level is not None and old_level.plateau.client_limited)
+    return replace(check, outcome=Outcome.LIMITED) if limited else check
 
 
 def _check_capacity(expression: Expression, tier: str, levels: _Levels) -> Check:
     row = next(row for row in levels.new.found if row.tier == tier)
     # The true capacity lies between the largest level that passed and the smallest that failed.
-    low, high = row.max_concurrency or 0, row.worst.users if row.worst else None
+    low, high = row.max_concurrency or 0, row.missed_above
     if not expression.relative:
         outcome = _outcome(expression, low, low, _INFINITE if high is None else high - 1)
         return Check(expression.text, tier, None, None, low, low, low, high, "users", outcome)
     before = next((one for one in levels.old.found if one.tier == tier), None) if levels.old else None
-    old_low, old_high = (before.max_concurrency, before.worst) if before else (None, None)
+    old_low, above = (before.max_concurrency, before.missed_above) if before else (None, None)
     if not old_low:
         return _relative(expression, (tier, None), old_low, low, None)
-    above = old_high.users if old_high else None
     ratio = Ratio(low / old_low, low / above if above else 0.0, high / old_low if high else _INFINITE)
     return _relative(expression, (tier, None), old_low, low, ratio)
 
@@ -183,12 +215,13 @@ def _relative(
     if ratio is None:
         return Check(expression.text, *place, old, new, None, None, None, CHANGE, Outcome.UNDECIDED)
     outcome = _outcome(expression, ratio.value, ratio.low, ratio.high)
-    change, low, high = (_change(value) for value in (ratio.value, ratio.low, ratio.high))
-    return Check(expression.text, *place, old, new, change, low, high, CHANGE, outcome)
+    # A bound of nothing or of infinity says nothing; that nothing is left says all.
+    low, high = (None if end in {None, 0.0, _INFINITE} else _change(end) for end in (ratio.low, ratio.high))
+    return Check(expression.text, *place, old, new, _change(ratio.value), low, high, CHANGE, outcome)
 
 
-def _change(ratio: float | None) -> float | None:
-    return None if ratio is None or ratio in (0.0, _INFINITE) else (ratio - 1) * 100
+def _change(ratio: float) -> float:
+    return (ratio - 1) * 100
 
 
 def _outcome(expression: Expression, value: float, low: float | None, high: float | None) -> Outcome:
@@ -205,14 +238,22 @@ def _limits(level: Level, slo: Slo, text: str | None = None) -> Iterator[Check]:
     if level.requests is None:
         return
     plateau = level.plateau
-    sample = Columns(level.requests).in_parts(STEADY)
-    outcomes = {Verdict.PASS: Outcome.KEPT, Verdict.FAIL: Outcome.MISSED, Verdict.INCONCLUSIVE: Outcome.NOISE}
-    for found in judge(sample, slo, plateau.users).findings:
+    # As in the tables: every request of a single stream counts.
+    parts = EVERYTHING if level.selection is Selection.ALL else STEADY
+    for found in judge(Columns(level.requests).in_parts(parts), slo, plateau.users).findings:
         # Percentiles are infinite among failures, and shares are of 1.
         unit, scale = ("ms", 1) if isinstance(found.condition, LatencyLimit) else ("%", 100)
         values = (found.observed, found.low, found.high)
         seen, low, high = (None if value is None or value == _INFINITE else value * scale for value in values)
         name = text or str(found.condition)
-        yield Check(
-            name, plateau.tier, plateau.users, None, seen, seen, low, high, unit, outcomes[found.verdict]
-        )
+        outcome = _outcome_of(found, plateau)
+        yield Check(name, plateau.tier, plateau.users, None, seen, seen, low, high, unit, outcome)
+
+
+def _outcome_of(found: Finding, plateau: Plateau) -> Outcome:
+    # However late the client was, a failure is the service's.
+    if plateau.client_limited and not isinstance(found.condition, FailureLimit):
+        return Outcome.LIMITED
+    if found.verdict is Verdict.INCONCLUSIVE:
+        return Outcome.UNDECIDED if found.low is None else Outcome.NOISE
+    return Outcome.KEPT if found.verdict is Verdict.PASS else Outcome.MISSED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -39,10 +40,12 @@ def checks_view(checks: Sequence[Check], say: Speech) -> View:
 def verdict_of(checks: Sequence[Check], say: Speech) -> str:
     """Say in one sentence whether the gate is passed, and which check was missed by how much, or not decided."""
     missed = [check for check in checks if check.outcome is Outcome.MISSED]
-    undecided = sum(check.outcome is Outcome.UNDECIDED for check in checks)
-    open_ones = say("; ") + say(f"{undecided} not decided, with too few requests") if undecided else ""
+    undecided = Counter(check.outcome for check in checks if not check.outcome.decides)
+    open_ones = "".join(
+        say("; ") + say(f"{count} not decided: {outcome}") for outcome, count in undecided.items()
+    )
     if not missed:
-        return say(f"passed: {len(checks) - undecided} of {len(checks)} checks") + open_ones
+        return say(f"passed: {len(checks) - undecided.total()} of {len(checks)} checks") + open_ones
     told = say("; ").join(_miss(check, say) for check in missed)
     return say(f"failed: {len(missed)} of {len(checks)} checks") + say(": ") + told + open_ones
 
@@ -54,11 +57,9 @@ def to_markdown(checks: Sequence[Check], say: Speech) -> str:
 
 def to_junit(checks: Sequence[Check]) -> str:
     """One test case a check; noise is no failure, but is told; an undecided check is skipped."""
-    missed, undecided = (
-        str(sum(check.outcome is outcome for check in checks))
-        for outcome in (Outcome.MISSED, Outcome.UNDECIDED)
-    )
-    counts = {"tests": str(len(checks)), "failures": missed, "skipped": undecided}
+    missed = sum(check.outcome is Outcome.MISSED for check in checks)
+    undecided = sum(not check.outcome.decides for check in checks)
+    counts = {"tests": str(len(checks)), "failures": str(missed), "skipped": str(undecided)}
     suite = ET.Element("testsuite", {"name": "pd-locust gate", **counts})
     for check in checks:
         at = "" if check.users is None else f" at {check.users} users"
@@ -68,7 +69,7 @@ def to_junit(checks: Sequence[Check]) -> str:
         told = f"{check.tier}{at}: {_range(check, ENGLISH)}"
         if check.outcome is Outcome.MISSED:
             ET.SubElement(case, "failure", message=told)
-        elif check.outcome is Outcome.UNDECIDED:
+        elif not check.outcome.decides:
             ET.SubElement(case, "skipped", message=f"{check.outcome}: {told}")
         else:
             ET.SubElement(case, "system-out").text = f"{check.outcome}: {told}"

@@ -15,11 +15,12 @@ from pd_locust.analysis.svg import tips, to_svg
 from pd_locust.analysis.table import text
 from pd_locust.analysis.views import View, facts, notes, views, warned
 from pd_locust.language import ENGLISH
-from pd_locust.units import format_count
+from pd_locust.units import NOT_AVAILABLE, format_count
 
 if TYPE_CHECKING:
     from pd_locust.analysis.report import Report
     from pd_locust.analysis.table import Column, Table
+    from pd_locust.capacity import CapacityRow
     from pd_locust.language import Speech
 
 _LONGEST_TABLE = 60
@@ -69,13 +70,19 @@ def _cards(report: Report, say: Speech) -> list[Card]:
     return [
         Card(
             row.tier,
-            f"{'' if row.worst else '≥ '}{format_count(row.max_concurrency)}" if row.best else "0",
+            _users(row),
             say("users"),
             say(answer),
             "pass" if row.best else "fail" if row.worst else "inconclusive",
         )
         for row, answer in zip(report.found, report.answers, strict=True)
     ]
+
+
+def _users(row: CapacityRow) -> str:
+    if row.best:
+        return f"{'' if row.worst else '≥ '}{format_count(row.max_concurrency)}"
+    return f"< {format_count(row.worst.users)}" if row.worst else NOT_AVAILABLE
 
 
 def _csv_link(table: Table) -> str:

@@ -152,8 +152,11 @@ def _of(levels: Iterable[Level], *kinds: Kind) -> list[Level]:
 def _answers(levels: list[Level], found: list[CapacityRow], headroom: float) -> list[str]:
     if found:
         return [capacity_answer(row, headroom) for row in found]
-    steady = [level for level in _of(levels, Kind.CONCURRENCY) if level.selection is Selection.STEADY]
-    return [fixed_answer(level) for level in steady or _of(levels, Kind.SINGLE)]
+    counted = [level for level in _of(levels, Kind.CONCURRENCY) if level.plateau.finished]
+    steady = [level for level in counted if level.selection is Selection.STEADY]
+    # A count of one request a user is all first wave.
+    whole = [level for level in counted if level.selection is Selection.ALL]
+    return [fixed_answer(level) for level in steady or whole or _of(levels, Kind.SINGLE)]
 
 
 def _speaks(level: Level) -> bool:

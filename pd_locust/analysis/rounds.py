@@ -137,7 +137,9 @@ def estimates(level: Level) -> dict[str, Estimate]:
             seen = _statistic(measure.statistic, values[present], rounds.place[present], rounds.draws)
         if seen is not None:
             value, resampled = seen
-            found[measure.name] = Estimate(value, _log_error(resampled, rounds.count), rounds.count - 1)
+            found[measure.name] = Estimate(
+                value, _log_error(value, resampled, rounds.count), rounds.count - 1
+            )
     return found
 
 
@@ -229,8 +231,10 @@ def _divided(draws: NDArray[np.int64], above: NDArray[Any], below: NDArray[Any])
     return sums[there] / weights[there]
 
 
-def _log_error(resampled: NDArray[np.float64] | None, rounds: int) -> float | None:
-    if resampled is None or not len(resampled) or resampled.min() <= 0:
+def _log_error(value: float, resampled: NDArray[np.float64] | None, rounds: int) -> float | None:
+    if resampled is None or not len(resampled) or value <= 0:
         return None
+    # Nothing has no logarithm: where a resample drew only rounds of an outage, its spread is that of the value.
+    spread = np.log(resampled).std() if resampled.min() > 0 else resampled.std() / value
     # A bootstrap of n has the spread of n, not of n - 1.
-    return float(np.log(resampled).std() * math.sqrt(rounds / (rounds - 1)))
+    return float(spread * math.sqrt(rounds / (rounds - 1)))

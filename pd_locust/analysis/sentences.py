@@ -43,6 +43,8 @@ def fixed_answer(level: Level) -> str:
 
 def _none_succeeded(seen: Plateau) -> str:
     where = f"{seen.tier} at {format_count(seen.users)} users"
+    if not seen.finished:
+        return f"{where}: no request has ended."
     return f"{where}: none of {format_count(seen.finished)} requests succeeded."
 
 

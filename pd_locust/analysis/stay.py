@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pd_locust import warnings
 from pd_locust.analysis.level import Kind
-from pd_locust.judgement import Judgement, judge_mean
+from pd_locust.judgement import Judgement, judge_means
 from pd_locust.plateau import Plateau
 from pd_locust.summary import Summary
 
@@ -51,8 +51,7 @@ class Stay:
         failed = int(self._grown(E2E, "failed"))
         # Another locustfile may call its requests something else than POST; then TTFT counts the successes.
         finished = int(self._grown(E2E, "count")) or ttft.count
-        limit = slo.primary
-        judged = {"ttft": ttft, "tpot": tpot, "e2e": e2e}.get(limit.request.metric if limit else "", _NOTHING)
+        means_ms = {"ttft": ttft.mean, "tpot": tpot.mean, "e2e": e2e.mean}
         where = f"{self.tier} at {self.users} users"
         return Plateau(
             phase=Kind.STREAM,
@@ -85,7 +84,7 @@ class Stay:
             goodput=None,
             slo=slo,
             # A percentile that Locust rounded is no ground for a verdict: its 500 ms may have been 504.
-            judgement=Judgement(judge_mean(judged.mean, failed / finished if finished else 0.0, slo), ()),
+            judgement=Judgement(judge_means(means_ms, failed / finished if finished else 0.0, slo), ()),
             doubts=(warnings.failures(where, failed, finished),) if failed else (),
         )
 

@@ -142,7 +142,8 @@ def test_runs_under_other_limits_are_refused(runs, tmp_path):
     other = write_run(tmp_path / "other", THOUSAND, slo="ttft_p95<=300ms")
 
     with pytest.raises(
-        ConfigError, match=r"ttft_mean<=500ms, .* by ttft_p95<=300ms; give both one with --slo$"
+        ConfigError,
+        match=r"ttft_mean<=500ms, .* by ttft_p95<=300ms; record both with one --pd-slo, or compare them with --slo$",
     ):
         compare(build(runs["base"]), build(other))
 
@@ -162,7 +163,9 @@ def test_json_has_every_measure_with_stable_keys(runs):
     compared = comparison_json([compare(build(runs["base"]), build(runs["slow"]))])
 
     document = json.loads(json.dumps(compared, allow_nan=False))["comparisons"][0]
-    assert list(document) == ["old", "new", "differences", "summary", "capacity", "averages", "lines"]
+    assert list(document) == [
+        *("old", "new", "differences", "summary", "capacity", "failures", "averages", "lines"),
+    ]
     assert document["differences"] == [{"name": "tp", "old": "1", "new": "2"}]
     assert list(document["lines"][0]) == [
         *("tier", "phase", "users", "measure", "old", "new", "ratio", "ratio_low", "ratio_high", "finding"),
