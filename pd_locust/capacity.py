@@ -26,7 +26,8 @@ class CapacityRow:
     A level that was held more than once passed or failed when its holds agree (`search.settled`).
 
     `by_statistic` is the answer that the same levels give when mean, p50, p95 or p99 is limited instead:
-    the bound on the mean and the bound on p95 can be far apart.
+    the bound on the mean and the bound on p95 can be far apart. `alone` is False when other tiers were under load at
+    the same time: users are then those of all of them.
     """
 
     tier: str
@@ -37,6 +38,7 @@ class CapacityRow:
     by_statistic: dict[str, int | None]
     planned_users: int | None
     doubts: tuple[Doubt, ...]
+    alone: bool = True
 
     @property
     def max_concurrency(self) -> int | None:

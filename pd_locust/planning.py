@@ -74,7 +74,7 @@ def parse_rates(text: str) -> dict[str, float]:
 def plan(
     found: Iterable[CapacityRow], rates_per_s: Mapping[str, float], headroom: float, pairs: int = 1
 ) -> Plan:
-    """Plan for a mix. Raises ConfigError for a tier without a capacity."""
+    """Plan for a mix. Raises ConfigError for a tier without a capacity, or that was not held alone."""
     rows = {row.tier: row for row in found}
     tiers = tuple(_tier_plan(rows, tier, rate_per_s) for tier, rate_per_s in rates_per_s.items())
     share = math.fsum(tier.share for tier in tiers)
@@ -89,6 +89,11 @@ def _tier_plan(rows: Mapping[str, CapacityRow], tier: str, rate_per_s: float) ->
     if row is None or best is None or not best.users:
         known = ", ".join(name for name, other in rows.items() if other.best) or "none"
         raise ConfigError(f"--rate {tier}: this run found no capacity for it; tiers with a capacity: {known}")
+    if not row.alone:
+        raise ConfigError(
+            f"--rate {tier}: other tiers were under load with it, so what it carries alone is not known; "
+            "hold tiers one after the other (locustfiles/pd_capacity.py, pd_benchmark.py)"
+        )
     ttft_ms, tpot_ms, tokens = best.ttft.mean, best.tpot.mean, best.output_tokens
     if ttft_ms is None or tokens is None or (tpot_ms is None and tokens > 1):
         raise ConfigError(

@@ -16,8 +16,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pd_locust.judgement import sample_sizes
-from pd_locust.slo import Verdict
+from pd_locust.judgement import Finding, sample_sizes
+from pd_locust.slo import AttainmentLimit, FailureLimit, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +40,8 @@ class Void(StrEnum):
 class Held:
     """One level that was held. `load` is the limited statistic / its limit: 1 at the limit, None if unknown.
 
+    Of a limit on shares (attainment, failures) it is 1 or infinite, for void holds only: whether they looked like a
+    pass. Between levels such a share does not grow in a line.
     A hold that is `void` decides nothing beside one that is not.
     """
 
@@ -56,11 +58,13 @@ class Held:
         if limit is not None and finding is not None and finding.observed is not None:
             load = finding.observed / limit.request.limit_ms
         users = level.users or 0
-        void = None
+        void: Void | None = None
         if level.client_limited:
             void = Void.LATE
         elif level.verdict is Verdict.INCONCLUSIVE and level.finished < sample_sizes(users, level.slo)[-1]:
             void = Void.CUT_SHORT
+        if limit is None and void is not None:
+            load = 1.0 if all(map(_seen_within, level.judgement.findings)) else math.inf
         return cls(users, level.verdict, load, void)
 
 
@@ -229,6 +233,16 @@ def _as_good_as_doubling(before: Bracket, after: Bracket) -> bool:
     if before.low is None or after.low is None or after.high is None:
         return True
     return after.high - after.low <= (before.high - before.low + 1) // 2
+
+
+def _seen_within(finding: Finding) -> bool:
+    match finding:
+        case Finding(condition=AttainmentLimit(at_least=share), observed=float(observed)):
+            return observed >= share
+        case Finding(condition=FailureLimit(at_most=share), observed=float(observed)):
+            return observed <= share
+        case _:
+            return False
 
 
 def _looked_like_a_pass(held: Sequence[Held]) -> bool:

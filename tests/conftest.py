@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+# How long an example takes is a matter of what else runs.
+settings.register_profile("busy machine", deadline=None)
+settings.load_profile("busy machine")
 
 
 def _is_alone(item: pytest.Item) -> bool:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -94,3 +95,8 @@ def test_rates_are_read_by_tier():
 def test_rates_that_are_none_say_what_is_accepted(text):
     with pytest.raises(ConfigError, match=r"expected TIER=REQUESTS_PER_S"):
         parse_rates(text)
+
+
+def test_a_tier_that_was_held_beside_others_is_no_basis_of_a_plan():
+    with pytest.raises(ConfigError, match=r"^--rate short: other tiers were under load with it"):
+        plan([replace(SHORT, alone=False)], {"short": 10}, headroom=0)

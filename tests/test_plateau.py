@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
 
 from pd_locust.plateau import EVERYTHING, FIRST_WAVE, Plateau
+from pd_locust.search import Held, Void
 from pd_locust.slo import Slo, Verdict
 
 
@@ -179,6 +181,35 @@ def test_a_level_that_the_generator_limited_says_nothing_of_the_server(lag_ms, c
     assert ("client-limited" in codes(seen)) is limited
 
 
+@pytest.mark.parametrize(
+    ("limit", "allowed_ms"),
+    [
+        ("attainment(ttft<=1s, tpot<=30ms)>=99%", 50),
+        ("ttft_mean<=5s and tpot_mean<=10ms", 250),
+        ("tpot_mean<=10ms and ttft_mean<=5s", 250),
+        ("ttft_mean<=5s and itl_p99<=60ms", 3),
+        ("tpot_mean<=10ms", 1),
+    ],
+)
+def test_how_late_the_generator_may_be_is_a_matter_of_the_tightest_limit_in_whatever_order(limit, allowed_ms):
+    def limited(lag_ms):
+        rows = [
+            row(ms, 100, ttft_ms=9.0, tpot_ms=5.0, itl_p99_ms=5.0, loop_lag_ms=lag_ms) for ms in range(100)
+        ]
+        return plateau(rows, slo=Slo.parse(limit)).client_limited
+
+    assert (limited(allowed_ms), limited(allowed_ms + 0.1)) == (False, True)
+
+
+def test_tokens_of_failures_are_no_throughput():
+    # Ten requests a second, one after the other, 20 tokens each; every second one breaks off after its tokens.
+    rows = [row(100 * n, 100, output_tokens=20, outcome="failure" if n % 2 else "success") for n in range(11)]
+
+    seen = plateau(rows, users=1)
+    assert seen.request_rate == pytest.approx(10)
+    assert seen.output_tok_s == pytest.approx(100)
+
+
 def test_the_generator_may_be_late_by_a_millisecond_whatever_the_limit():
     rows = [row(ms, 100, tpot_ms=5.0, loop_lag_ms=0.9) for ms in range(100)]
     assert not plateau(rows, slo=Slo.parse("tpot_mean<=10ms")).client_limited
@@ -262,3 +293,12 @@ def test_loop_lag_is_told_by_median_p99_and_longest_and_shared_reads_by_their_sh
     assert plateau.loop_lag_max_ms == 99.0
     # 5 of 1,000 chunks came in no read of their own.
     assert plateau.shared_reads_share == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize(("late", "load"), [(0, 1.0), (1, 1.0), (2, math.inf)])
+def test_a_void_hold_of_an_attainment_limit_looks_like_a_pass_when_enough_was_good(late, load):
+    rows = [row(ms, 100, ttft_ms=1_200.0 if ms < late else 100.0, loop_lag_ms=60.0) for ms in range(100)]
+
+    held = Held.of(plateau(rows, users=4, slo=Slo.parse("attainment(ttft<=1s)>=99%")))
+
+    assert (held.void, held.load) == (Void.LATE, load)

@@ -15,7 +15,9 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", sys.argv
 """
 
 
-@pytest.mark.parametrize("tested", ["wire/test_transport.py", "target"])
+@pytest.mark.parametrize(
+    "tested", [pytest.param("wire/test_transport.py", marks=pytest.mark.alone), "target"]
+)
 def test_under_gevent_the_same_tests_pass(tested):
     command = [sys.executable, "-c", AS_LOCUST_DOES, str(TESTS / tested)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, cwd=TESTS.parent)

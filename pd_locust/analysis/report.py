@@ -79,7 +79,7 @@ def build(
     if requests_path.exists() and not history_only:
         source = "requests"
         frame, doubts = load_requests(requests_path)
-        levels = list(levels_of(frame, slo, run.nominal_tokens))
+        levels = list(levels_of(frame, slo, run.nominal_tokens, run.confidence))
         failed, cut = tables.failures(failures_of(frame)), cut_requests(frame)
         notes = [_FROM_REQUESTS]
     elif history_path.exists():
@@ -121,10 +121,11 @@ def _capacity(
 ) -> list[CapacityRow]:
     chosen = capacity_levels(levels, run)
     tiers = dict.fromkeys(level.plateau.tier for level in chosen)
-    rows = [
-        capacity_row(tier, [level.plateau for level in chosen if level.plateau.tier == tier], slo, headroom)
-        for tier in tiers
-    ]
+    rows = []
+    for tier in tiers:
+        held = [level for level in chosen if level.plateau.tier == tier]
+        row = capacity_row(tier, [level.plateau for level in held], slo, headroom)
+        rows.append(replace(row, alone=all(level.alone for level in held)))
     if judged_percentiles:
         return rows
     # What Locust rounded is shown but not compared with a limit: its 500 ms may have been 504.

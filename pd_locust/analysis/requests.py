@@ -93,7 +93,9 @@ def load_requests(path: Path) -> tuple[pd.DataFrame, list[Doubt]]:
     return frame.sort_values(["run", "sent_unix_us"], kind="stable", ignore_index=True), [cut] if cut else []
 
 
-def levels_of(frame: pd.DataFrame, slo: Slo, nominal_tokens: Mapping[str, int]) -> Iterator[Level]:
+def levels_of(
+    frame: pd.DataFrame, slo: Slo, nominal_tokens: Mapping[str, int], confidence: float
+) -> Iterator[Level]:
     """Judge every level in the order in which they were held.
 
     A single stream has no herd and so no start-up wave: every request of it counts. A concurrency run is
@@ -118,6 +120,7 @@ def levels_of(frame: pd.DataFrame, slo: Slo, nominal_tokens: Mapping[str, int]) 
                 users=int(users),
                 slo=slo,
                 parts=_PARTS[selection],
+                confidence=confidence,
                 nominal_tokens=nominal_tokens.get(tier),
             )
             if not alone:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pd_locust.capacity import DEFAULT_HEADROOM
 from pd_locust.errors import ConfigError, HistoryError
+from pd_locust.judgement import DEFAULT_CONFIDENCE
 from pd_locust.slo import DEFAULT_SLO, Slo
 from pd_locust.warnings import Doubt
 
@@ -51,6 +52,7 @@ class RunInfo:
     pairs: int | None
     slo: Slo
     headroom: float
+    confidence: float
     ended_unix_s: tuple[float, ...]
     doubts: tuple[Doubt, ...]
 
@@ -80,6 +82,7 @@ class RunInfo:
                 pairs=_pairs(document.get("labels") or {}),
                 slo=Slo.parse(document["slo"]) if document.get("slo") else DEFAULT_SLO,
                 headroom=float(document.get("headroom", DEFAULT_HEADROOM)),
+                confidence=float(document.get("confidence", DEFAULT_CONFIDENCE)),
                 ended_unix_s=tuple(
                     # A run that crashed has no end.
                     float(run["ended_unix_s"])

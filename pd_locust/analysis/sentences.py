@@ -22,7 +22,8 @@ def capacity_answer(row: CapacityRow, headroom: float) -> str:
             return _none_succeeded(row.worst)
         seen = f"the smallest that missed it, {format_count(row.worst.users)}, had {_mean_text(row.worst)}"
         return f"{row.tier}: no number of users tried kept {row.slo}; {seen}."
-    users = f"{'' if row.worst else 'at least '}{format_count(row.max_concurrency)} users"
+    whose = "users" if row.alone else "users of all tiers together"
+    users = f"{'' if row.worst else 'at least '}{format_count(row.max_concurrency)} {whose}"
     plan = f"plan with {format_count(row.planned_users)} ({format_percent(headroom)} headroom)"
     return f"{row.tier}: {users} keep {row.slo} ({_mean_text(row.best)}); {plan}."
 

@@ -141,6 +141,7 @@ class RunFile:
             "labels": settings.labels,
             "slo": str(settings.slo),
             "headroom": settings.headroom,
+            "confidence": settings.confidence,
             "workers": workers,
             "options": _plain(options),
             "calibration": self._calibration,

@@ -2,8 +2,9 @@ import json
 from collections import Counter
 from math import prod
 
+import pandas as pd
 import pytest
-from analysis.virtual import slower, write_run
+from analysis.virtual import SWEEP, slower, write_run
 
 from pd_locust.analysis.compare import Finding, compare
 from pd_locust.analysis.compare_view import comparison_json, comparison_page, summary
@@ -183,3 +184,54 @@ def test_curves_of_all_runs_lie_over_each_other(runs):
     assert [name in chart for name in ("</i>base<", "</i>same<", "</i>slow<")] == [True] * 3
     assert chart.count('<path class="line') == 3
     assert "http" not in html
+
+
+def edited(prefix, rows, **values):
+    """The run, with these values in some rows of its records."""
+    path = prefix.with_name(f"{prefix.name}_requests.csv")
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    frame.loc[frame.index[rows], list(values)] = list(values.values())
+    frame.to_csv(path, index=False)
+    return prefix
+
+
+def test_failures_are_told_however_fast_the_survivors_are(tmp_path):
+    half = edited(
+        write_run(tmp_path / "half", THOUSAND),
+        slice(None, None, 2),
+        outcome="failure",
+        category="server_error",
+    )
+    whole = write_run(tmp_path / "whole", THOUSAND, seed=1)
+
+    compared = compare(build(whole), build(half))
+
+    assert [(one.place[1:], one.old, one.new) for one in compared.failures] == [(("short", 64), 0.0, 0.5)]
+    assert summary(compared)[-1] == "short at 64 users: 50 % of requests failed, 0 % before."
+    assert comparison_json([compared])["comparisons"][0]["failures"] == [
+        {"phase": "concurrency", "tier": "short", "users": 64, "old": 0.0, "new": 0.5}
+    ]
+
+
+def test_a_capacity_that_was_lost_or_found_is_told(runs, tmp_path):
+    broken = edited(
+        write_run(tmp_path / "broken", SWEEP), slice(None), outcome="failure", category="server_error"
+    )
+
+    (lost,) = compare(build(runs["base"]), build(broken)).capacities
+    (found,) = compare(build(broken), build(runs["base"])).capacities
+
+    assert (lost.old.max_concurrency, lost.new.max_concurrency) == (96, None)
+    assert (lost.finding, lost.ratio.value) == (Finding.FEWER, 0)
+    assert (found.finding, found.ratio) == (Finding.MORE, None)
+    json.dumps(comparison_json([compare(build(broken), build(runs["base"]))]), allow_nan=False)
+
+
+def test_a_level_that_the_load_generator_limited_is_shown_and_not_judged(runs, tmp_path):
+    late = edited(write_run(tmp_path / "late", SWEEP, profile=slower(0.3)), slice(None), loop_lag_ms="200.0")
+
+    compared = compare(build(runs["base"]), build(late))
+
+    assert {line.finding for line in compared.lines} == {Finding.LIMITED}
+    assert {(one.levels, one.finding) for one in compared.averages} == {(0, Finding.LIMITED)}
+    assert "limited by the load generator, not judged for short" in summary(compared)[0]

@@ -1,6 +1,7 @@
 import re
 from urllib.parse import unquote
 
+import pandas as pd
 import pytest
 from analysis.virtual import sweep, write_run
 
@@ -131,3 +132,14 @@ def test_a_tier_named_like_markup_stays_text(files, success):
 
     assert "<b x=" not in html
     assert html.count("</script>") == html.count("<script")
+
+
+def test_a_capacity_that_is_not_known_is_not_nought(tmp_path):
+    late = write_run(tmp_path / "late", sweep("short", (64, 400)))
+    frame = pd.read_csv(tmp_path / "late_requests.csv", dtype=str, keep_default_na=False)
+    frame.assign(loop_lag_ms="200.0").to_csv(tmp_path / "late_requests.csv", index=False)
+    over = write_run(tmp_path / "over", sweep("short", (400, 2400)))
+
+    shown = [re.search(r'class="figure">([^<]*) <', to_html(build(prefix)))[1] for prefix in (late, over)]
+
+    assert shown == ["n/a", "&lt; 400"]

@@ -1,7 +1,10 @@
 import pytest
 
 from pd_locust.analysis.report import build
+from pd_locust.language import Language, Speech
 from pd_locust.slo import Slo
+
+CHINESE = Speech.of(Language.ZH)
 
 
 def test_a_single_stream_counts_every_request_of_its_phase(files, success):
@@ -146,6 +149,32 @@ def test_tiers_that_run_at_once_share_their_users_and_are_not_called_idle(files,
     assert {row["tier"]: row["requests"] for row in report.levels.rows} == {"long": 100, "short": 100}
     assert [doubt.code for doubt in report.doubts] == ["no-upper-bound", "no-upper-bound"]
     assert "several tiers were under load at once: users counts all of them together" in report.notes
+    assert report.answers[1] == (
+        "short: at least 2 users of all tiers together keep ttft_mean<=500ms (mean 100.0 ms, 100 requests); "
+        "plan with 1 (20 % headroom)."
+    )
+    assert "所有档位合计至少 2 并发" in CHINESE(report.answers[1])
+
+
+def test_a_count_of_one_request_a_user_is_answered_from_its_first_wave(files, success):
+    counted = {"phase": "concurrency/short/2", "part": "wave"}
+    files.write_requests(success(0, **counted), success(10, **counted))
+
+    assert build(files.prefix).answers == (
+        "short at 2 users: TTFT mean 100.0 ms, p95 100.0 ms; TPOT mean 9.0 ms; 100 % of 2 requests succeeded.",
+    )
+
+
+def test_the_confidence_of_the_run_is_that_of_its_report(files, success):
+    # Mean 490, 16 batches of four with a standard error of 2.6: +- 2.8 of them at 95 % (four looks), 4.7 at 99.9 %.
+    rows = [success(100 * n, ttft_ms=480.0 + 20 * (n // 8 % 2), phase="sweep/short/2") for n in range(64)]
+    files.write_requests(*rows)
+    verdicts = []
+    for confidence in (0.95, 0.999):
+        files.write_run(confidence=confidence)
+        verdicts.append(build(files.prefix).levels.rows[0]["verdict"])
+
+    assert verdicts == ["PASS", "INCONCLUSIVE"]
 
 
 def test_failures_are_counted_by_category_and_never_as_latencies(files, success, failure):

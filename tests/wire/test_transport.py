@@ -24,6 +24,9 @@ from pd_locust.record import RequestRecord
 from pd_locust.wire.chat import ChatRequest
 from pd_locust.wire.transport import Connection
 
+# Silences of a tenth of a second are told from slow machines.
+pytestmark = pytest.mark.alone
+
 HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 BODY = ChatRequest.build(model="m", text=" some words", max_tokens=8, ignore_eos=True).body(
     "able also area army"
