@@ -59,6 +59,16 @@ class Speech:
         text = files("pd_locust").joinpath(f"{language}.yaml").read_text(encoding="utf-8")
         return cls(language, yaml.safe_load(text))
 
+    @classmethod
+    def chosen(cls, option: str | None = None) -> Speech:
+        """Speak the language of `option`, else of PD_LANG, else English. Raises ConfigError."""
+        return cls.of(Language.chosen(option))
+
+    @property
+    def comma(self) -> str:
+        """Between clauses; what the catalogue has for ", " stands between the items of a list."""
+        return self.catalogue.get("comma", ", ")
+
     def __call__(self, english: str) -> str:
         """Say a sentence or a word; values within it are said as well where the catalogue has them."""
         return self.find(english) or english

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from pd_locust.language import ENGLISH
+
+if TYPE_CHECKING:
+    from pd_locust.language import Speech
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +22,12 @@ class Doubt:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.seen}. Likely cause: {self.cause}. Try: {self.remedy}."
+        return self.told(ENGLISH)
+
+    def told(self, say: Speech) -> str:
+        """The same as `str()`, in a language."""
+        what = f"{say(self.where)}{say(': ')}{say(self.seen)}"
+        return f"{what}{say('. Likely cause: ')}{say(self.cause)}{say('. Try: ')}{say(self.remedy)}{say('.')}"
 
     def to_json(self) -> dict[str, str]:
         """Stable keys for `--json`."""

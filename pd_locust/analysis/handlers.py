@@ -19,7 +19,7 @@ from pd_locust.analysis.render import print_lines, print_view, render_terminal, 
 from pd_locust.analysis.report import Report, build
 from pd_locust.analysis.run import file_of, prefix_of
 from pd_locust.errors import ConfigError
-from pd_locust.language import Language, Speech
+from pd_locust.language import Speech
 from pd_locust.output import write_json, write_text
 from pd_locust.slo import Slo
 
@@ -34,7 +34,7 @@ _PIPED_WIDTH = 100
 
 def report(options: argparse.Namespace) -> int:
     """Print tables; write HTML, Markdown and CSV beside the run."""
-    prefix, say = prefix_of(Path(options.prefix)), Speech.of(Language.chosen(options.lang))
+    prefix, say = prefix_of(Path(options.prefix)), Speech.chosen(options.lang)
     slo = Slo.parse(options.slo) if options.slo else None
     headroom, pairs = _share(options.headroom), _whole(options.pairs)
     with _busy(say(f"reading {prefix}")):
@@ -62,7 +62,7 @@ def report(options: argparse.Namespace) -> int:
 
 def compare(options: argparse.Namespace) -> int:
     """Print comparisons with the first run."""
-    say = Speech.of(Language.chosen(options.lang))
+    say = Speech.chosen(options.lang)
     old, *others = (_built(prefix, say, options.slo) for prefix in (options.old, *options.new))
     with _busy(say("comparing")):
         comparisons = [comparing.compare(old, other) for other in others]
@@ -78,7 +78,7 @@ def compare(options: argparse.Namespace) -> int:
 
 def gate(options: argparse.Namespace) -> int:
     """Print checks; EXIT_GATE when one is missed."""
-    say = Speech.of(Language.chosen(options.lang))
+    say = Speech.chosen(options.lang)
     expressions = [Expression.parse(text) for text in options.fail_if]
     slo = Slo.parse(options.slo) if options.slo else None
     new = _built(options.prefix, say)
@@ -98,7 +98,7 @@ def gate(options: argparse.Namespace) -> int:
 
 def plan(options: argparse.Namespace) -> int:
     """Print how many pairs a mix needs."""
-    say = Speech.of(Language.chosen(options.lang))
+    say = Speech.chosen(options.lang)
     rates, headroom, pairs = (
         planning.parse_rates(options.rate),
         _share(options.headroom),

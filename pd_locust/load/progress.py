@@ -6,7 +6,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from rich.cells import set_cell_size
+
 from pd_locust.failure import Category
+from pd_locust.language import Speech
 from pd_locust.record import Outcome, Part
 from pd_locust.search import Found, GaveUp, Held, Void, settled
 from pd_locust.slo import Verdict
@@ -39,6 +42,7 @@ class PhaseLine:
         self._ttft_count = 0
         self._shown_s = 0.0
         self._live = sys.stderr.isatty()
+        self._say = Speech.chosen()
 
     def take(self, row: RequestRecord) -> None:
         """Note a finished request."""
@@ -64,14 +68,18 @@ class PhaseLine:
 
     def close(self, *, complete: bool) -> None:
         """Print the phase's last line."""
-        self._print(self._text() + ("" if complete else "  ended early"), end="\n")
+        self._print(self._text() + ("" if complete else f"  {self._say('ended early')}"), end="\n")
 
     def _text(self) -> str:
         mean_ms = self._ttft_sum_ms / self._ttft_count if self._ttft_count else None
         filled = min(_BAR, _BAR * self._counted // max(1, self._wanted))
         bar = "#" * filled + "." * (_BAR - filled)
-        failed = f"  {self._failed} failed" if self._failed else ""
-        return f"{self._head:<30} {bar} {self._finished:>5} requests  TTFT mean {format_ms(mean_ms):>8} ms{failed}"
+        say = self._say
+        failed = f"  {say(f'{self._failed} failed')}" if self._failed else ""
+        seen = (
+            f"{say(f'{self._finished:>5} requests')}  {say('TTFT mean')} {format_ms(mean_ms):>8} ms{failed}"
+        )
+        return f"{self._head:<30} {bar} {seen}"
 
     def _print(self, text: str, *, end: str) -> None:
         # On a terminal the line is written over itself: padded, so that nothing of a longer one stays.
@@ -84,7 +92,8 @@ class SearchLine(PhaseLine):
     """A level of the search: what is held and why; then its verdict, the bracket, and levels and time left at worst."""
 
     def __init__(self, phase: Phase, why: str) -> None:
-        super().__init__(f"{phase.tier} at {phase.users} users, {why}", phase)
+        say = Speech.chosen()
+        super().__init__(f"{say(f'{phase.tier} at {phase.users} users')}{say.comma}{say(why)}", phase)
 
     @property
     def nobody_answers(self) -> bool:
@@ -98,57 +107,63 @@ class SearchLine(PhaseLine):
 
     def judged(self, level: Plateau, bracket: Bracket, most_left: int, left_s: float) -> None:
         """Print the level's last line."""
+        say = self._say
         text = (
-            f"{level.tier:>8} {level.users:>5} users  {level.verdict:<12}  {_seen(level)}  "
-            f"n={format_count(level.finished)}  in flight {format_ms(level.concurrency)}  "
-            f"[{bracket.low or 0}, {bracket.high or '?'})  {most_left} left, {left_s:.0f} s{_why_unclear(level)}"
+            f"{level.tier:>8} {level.users:>5} {say('users')}  "
+            f"{set_cell_size(say(level.verdict), 12)}  {_seen(level, say)}  "
+            f"n={format_count(level.finished)}  {say('in flight')} {format_ms(level.concurrency)}  "
+            f"[{bracket.low or 0}, {bracket.high or '?'})  {say(f'{most_left} left, {left_s:.0f} s')}"
+            f"{_why_unclear(level, say)}"
         )
         self._print(text, end="\n")
 
 
 def conclude(tier: str, levels: Sequence[Plateau], end: Found | GaveUp) -> None:
     """Print a tier's answer."""
+    say = Speech.chosen()
     if isinstance(end, GaveUp):
-        text = f"{tier}: no answer, {end.why}"
+        text = f"{say('no answer')}{say.comma}{say(end.why)}"
     else:
-        text = f"{tier}: {_edge(levels, end.bracket)}"
-        text += "" if end.confirmed else f" (not confirmed: {end.why})"
-    print(text, file=sys.stderr, flush=True)
+        text = _edge(levels, end.bracket, say)
+        text += "" if end.confirmed else f" ({say('not confirmed')}{say(': ')}{say(end.why)})"
+    print(f"{tier}{say(': ')}{text}", file=sys.stderr, flush=True)
 
 
 def interrupted(tier: str, levels: Sequence[Plateau], bracket: Bracket, *, service_gone: bool) -> None:
     """Print what is known of a tier whose search was ended."""
-    why = "the service does not answer any more" if service_gone else "stopped"
-    print(
-        f"{tier}: {why}; so far {_edge(levels, bracket)}; --pd-resume goes on from here",
-        file=sys.stderr,
-        flush=True,
+    say = Speech.chosen()
+    why = say("the service does not answer any more") if service_gone else say("stopped")
+    known = say("; ").join(
+        (why, say("so far ") + _edge(levels, bracket, say), say("--pd-resume goes on from here"))
     )
+    print(f"{tier}{say(': ')}{known}", file=sys.stderr, flush=True)
 
 
-def _edge(levels: Sequence[Plateau], bracket: Bracket) -> str:
+def _edge(levels: Sequence[Plateau], bracket: Bracket, say: Speech) -> str:
     """`47 users keep the limit (ttft mean 491.2, 490.1 to 492.3 ms), 48 do not`."""
     verdicts = settled([Held.of(level) for level in levels])
-    lower = "no level kept the limit"
+    lower = say("no level kept the limit")
     if bracket.low is not None:
         best = next(
             level
             for level in reversed(levels)
             if level.users == bracket.low and level.verdict is Verdict.PASS
         )
-        lower = f"{bracket.low} users keep the limit ({_seen(best)})"
+        lower = f"{say(f'{bracket.low} users keep the limit')} ({_seen(best, say)})"
     if bracket.high is None:
-        return f"{lower}, none larger was held"
-    if verdicts[bracket.high] is Verdict.FAIL:
-        return f"{lower}, {bracket.high} do not"
-    return f"{lower}, of {bracket.high} it is not clear"
+        upper = say("none larger was held")
+    elif verdicts[bracket.high] is Verdict.FAIL:
+        upper = say(f"{bracket.high} do not")
+    else:
+        upper = say(f"of {bracket.high} it is not clear")
+    return f"{lower}{say.comma}{upper}"
 
 
-def _seen(level: Plateau) -> str:
+def _seen(level: Plateau, say: Speech) -> str:
     """`ttft mean 341.5, 337.5 to 345.5 ms, p95 345.6 ms`: the limited statistic with its interval."""
     limit, finding = level.slo.primary, level.judgement.primary
     if limit is None or finding is None:
-        return f"{format_percent(level.attainment)} attained, {level.failed} failed"
+        return say(f"{format_percent(level.attainment)} attained, {level.failed} failed")
     metric, statistic = limit.request.metric, limit.statistic
     known = finding.low is not None and finding.high is not None
     interval = f", {format_ms(finding.low)} to {format_ms(finding.high)}" if known else ""
@@ -156,13 +171,14 @@ def _seen(level: Plateau) -> str:
     return f"{metric} {statistic} {format_ms(finding.observed)}{interval} ms{p95}"
 
 
-def _why_unclear(level: Plateau) -> str:
+def _why_unclear(level: Plateau, say: Speech) -> str:
     if level.verdict is not Verdict.INCONCLUSIVE:
         return ""
     match Held.of(level).void:
         case Void.LATE:
-            return f"  ({Void.LATE}: loop lag p99 {format_ms(level.loop_lag_p99_ms)} ms)"
+            lag = say(f"loop lag p99 {format_ms(level.loop_lag_p99_ms)} ms")
+            return f"  ({say(Void.LATE)}{say(': ')}{lag})"
         case Void.CUT_SHORT:
-            return f"  ({Void.CUT_SHORT})"
+            return f"  ({say(Void.CUT_SHORT)})"
         case None:
-            return "  (on the limit)"
+            return f"  ({say('on the limit')})"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from pd_locust.errors import ConfigError
+from pd_locust.language import Speech
 from pd_locust.load.calibrate import stored
 from pd_locust.load.options import split_names
 from pd_locust.phase import Phase, PhaseKind
@@ -165,7 +166,7 @@ class RunFile:
         if not carried or each <= carried or any(doubt.code == "beyond-calibration" for doubt in self.doubts):
             return
         doubt = beyond_calibration("load generator", each, carried)
-        logger.warning("%s", doubt)
+        logger.warning("%s", doubt.told(Speech.chosen()))
         self.doubts += (doubt,)
         self._save()
 

@@ -11,6 +11,7 @@ from pd_locust.access import authorization, streaming_headers, tls_context
 from pd_locust.endpoint import Endpoint
 from pd_locust.errors import ConfigError
 from pd_locust.fit import Fit, fit_words
+from pd_locust.language import Speech
 from pd_locust.prompt import PromptText, prefixes
 from pd_locust.target.check import Timeouts
 from pd_locust.target.control import ControlPlane
@@ -135,7 +136,7 @@ def prepare(
             f"{endpoint.base_url}: {checked.verdict}. Every step: pd-locust check --host {endpoint.base_url}"
         )
     for doubt in checked.doubts:
-        logger.warning("%s", doubt)
+        logger.warning("%s", doubt.told(Speech.chosen()))
     control = ControlPlane(endpoint, authorization(api_key) | settings.headers, verify=settings.verify_tls)
     fitting = _Fitting(control, checked.model, seed, settings.extra_body)
     fitted = []

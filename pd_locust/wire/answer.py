@@ -47,6 +47,7 @@ class Answer(http.client.HTTPResponse):
         self._stamped: socket.socket | None = None
         self._stamped_reads = 0
         self._waited_ns = 0
+        self._latest_ns = self._first_text_ns = 0
         self._between_chunks = True
         # What the last read left behind: the rest of a chunk, of its line end, or of a line.
         self._data_left = 0
@@ -64,7 +65,12 @@ class Answer(http.client.HTTPResponse):
         self._stamped, self._stamped_reads = sock, sys.maxsize
 
     def has_text(self) -> None:
-        """Let others go first, and stamp one more read: the gap after the first text is that of the KV handoff."""
+        """Let others go first, and stamp one more read: the gap after the first text is that of the KV handoff.
+
+        Text that came with the headers has the time of its reading. What is read next may have come before that, and
+        then has the same time: a late reader once showed a TPOT of -1 ms.
+        """
+        self._first_text_ns = self._latest_ns
         set_urgent(self._sock, urgent=False)
         self._stamped_reads = min(self._stamped_reads, 1)
 
@@ -81,10 +87,11 @@ class Answer(http.client.HTTPResponse):
 
         def arrived_ns() -> int:
             waited_ns = self._waited_ns
-            if not waited_ns:
+            if not waited_ns and not self._stamped_reads:
                 return now()
             self._waited_ns = 0
-            return now() - waited_ns
+            self._latest_ns = max(self._first_text_ns, now() - waited_ns)
+            return self._latest_ns
 
         return arrived_ns
 

@@ -131,7 +131,7 @@ def test_a_cache_that_cannot_be_written_is_said(cache):
 SETUP = SimpleNamespace(
     base_url="http://127.0.0.1:1", model="m", tiers=(), seed=1, ignore_eos=True, doubts=(), run=1
 )
-SETTINGS = SimpleNamespace(labels={}, slo="ttft_mean<=500ms", headroom=0.2)
+SETTINGS = SimpleNamespace(labels={}, slo="ttft_mean<=500ms", headroom=0.2, confidence=0.95)
 
 
 def begun(tmp_path, *, workers: int = 1, **options) -> RunFile:

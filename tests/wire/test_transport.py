@@ -480,6 +480,24 @@ def read_late(head, role_part, text_part, end_part, **ends):
     return record.ttft_ms
 
 
+def test_no_read_is_earlier_than_the_one_before_it():
+    """What came with the headers has the time of reading; what was stamped after it had come before that."""
+    # More than http.client's buffer, all there before it is read: the rest is a read of its own, with a stamp.
+    texts = framed(b"".join(text("some words " * 20) for _ in range(60)))
+    with ScriptedServer(((READ, CHUNKED, texts, framed(chunk({}, "stop") + DONE), LAST),)) as server:
+        connection = connect(server)
+        assert connection.open() is None
+        sent_ns = time.perf_counter_ns()
+        connection.send("request-1", BODY)
+        time.sleep(0.1)
+        timing = connection.receive(sent_ns)
+        connection.close()
+
+    assert len(timing.text_ns) == 60
+    assert timing.reads >= 2
+    assert timing.text_ns == sorted(timing.text_ns)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's stamps are Linux's")
 def test_a_token_that_waited_for_a_late_reader_has_the_time_at_which_it_came():
     assert 140 < read_late(CHUNKED, role(), text("Hi"), END) < 400
