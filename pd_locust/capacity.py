@@ -46,6 +46,11 @@ class CapacityRow:
         return self.best.users if self.best else None
 
     @property
+    def is_known(self) -> bool:
+        """Whether any level passed or failed; otherwise nothing at all is known of the capacity."""
+        return self.best is not None or self.worst is not None
+
+    @property
     def missed_above(self) -> int | None:
         """Users of the smallest level that failed; None too where a larger one passed, for that bounds nothing."""
         missed = self.worst.users if self.worst else None

@@ -246,7 +246,9 @@ def _capacities(old: Report, new: Report) -> Iterator[CapacityLine]:
     news = {row.tier: row for row in new.found}
     for row in old.found:
         other = news.get(row.tier)
-        if other is None or not (row.max_concurrency or other.max_concurrency):
+        if other is None or not (row.is_known and other.is_known):
+            continue
+        if not (row.max_concurrency or other.max_concurrency):
             continue
         ratio = _capacity_ratio(row, other)
         finding = _called(ratio, Finding.MORE, Finding.FEWER)

@@ -196,6 +196,9 @@ def _check_measure(expression: Expression, level: Level, old_level: Level | None
 
 def _check_capacity(expression: Expression, tier: str, levels: _Levels) -> Check:
     row = next(row for row in levels.new.found if row.tier == tier)
+    if not row.is_known:
+        nothing = (None,) * 6
+        return Check(expression.text, tier, *nothing, "users", Outcome.UNDECIDED)
     # The true capacity lies between the largest level that passed and the smallest that failed.
     low, high = row.max_concurrency or 0, row.missed_above
     if not expression.relative:

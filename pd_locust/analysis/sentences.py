@@ -21,7 +21,9 @@ def capacity_answer(row: CapacityRow, headroom: float) -> str:
         if not row.worst.successes:
             return _none_succeeded(row.worst)
         seen = f"the smallest that missed it, {format_count(row.worst.users)}, had {_mean_text(row.worst)}"
-        return f"{row.tier}: no number of users tried kept {row.slo}; {seen}."
+        # A mean within the limit has missed it by its failures.
+        failed = f", {format_count(row.worst.failed)} failed" if row.worst.failed else ""
+        return f"{row.tier}: no number of users tried kept {row.slo}; {seen}{failed}."
     whose = "users" if row.alone else "users of all tiers together"
     users = f"{'' if row.worst else 'at least '}{format_count(row.max_concurrency)} {whose}"
     plan = f"plan with {format_count(row.planned_users)} ({format_percent(headroom)} headroom)"

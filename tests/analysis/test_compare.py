@@ -235,3 +235,4 @@ def test_a_level_that_the_load_generator_limited_is_shown_and_not_judged(runs, t
     assert {line.finding for line in compared.lines} == {Finding.LIMITED}
     assert {(one.levels, one.finding) for one in compared.averages} == {(0, Finding.LIMITED)}
     assert "limited by the load generator, not judged for short" in summary(compared)[0]
+    assert compared.capacities == ()

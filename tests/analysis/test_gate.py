@@ -354,3 +354,16 @@ def test_the_commands_of_the_documentation_run(runs, monkeypatch):
 
     for command in commands:
         assert main(shlex.split(command)) == 0, command
+
+
+def test_a_capacity_of_which_nothing_is_known_is_not_decided(runs, tmp_path):
+    late = edited(
+        write_run(tmp_path / "late", SWEEP),
+        lambda frame: frame.update(pd.DataFrame({"loop_lag_ms": ["200.0"] * len(frame)})),
+    )
+
+    checks = gate(
+        build(late), build(runs["base"]), [Expression.parse("capacity<-5%"), Expression.parse("capacity<170")]
+    )
+
+    assert [(check.new, check.outcome) for check in checks] == [(None, Outcome.UNDECIDED)] * 2

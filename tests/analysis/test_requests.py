@@ -301,3 +301,16 @@ def test_a_tier_may_be_called_null(files, success):
     files.write_requests(success(0, tier="null"), success(1000, tier="null"))
 
     assert build(files.prefix).levels.rows[0]["tier"] == "null"
+
+
+def test_a_level_that_missed_by_its_failures_says_how_many(files, success, failure):
+    made = [(failure if n % 4 == 0 else success)(100 * n, phase="sweep/short/2") for n in range(200)]
+    files.write_requests(*made)
+
+    (answer,) = build(files.prefix).answers
+
+    assert answer == (
+        "short: no number of users tried kept ttft_mean<=500ms; "
+        "the smallest that missed it, 2, had mean 100.0 ms, 200 requests, 50 failed."
+    )
+    assert "200 个请求，其中 50 个失败" in CHINESE(answer)
