@@ -192,6 +192,7 @@ def _add_check_arguments(parser: argparse.ArgumentParser) -> None:
         help="give up without a token after so long [120]",
     )
     add("--json", metavar="FILE", help="write JSON there; - prints it instead of the steps")
+    add("--lang", metavar="en|zh", help="language of causes and remedies (or PD_LANG) [en]")
 
 
 def _version() -> str:
@@ -204,6 +205,7 @@ def _check(options: argparse.Namespace) -> int:
     from rich.console import Console  # noqa: PLC0415
 
     from pd_locust.endpoint import Endpoint  # noqa: PLC0415
+    from pd_locust.language import Speech  # noqa: PLC0415
     from pd_locust.load.options import (  # noqa: PLC0415
         Secret,
         base_url_from_env,
@@ -225,10 +227,11 @@ def _check(options: argparse.Namespace) -> int:
     endpoint = Endpoint.parse(host)
     headers = dict(header_of(text) for text in options.pd_header)
     extra_body = extra_body_of(options)
+    say = Speech.chosen(options.lang)
     console = Console(highlight=False, soft_wrap=True)
     to_terminal = options.json != "-"
     if to_terminal:
-        print(f"checking {endpoint.base_url}")
+        print(say(f"checking {endpoint.base_url}"))
     seen = preflight(
         endpoint,
         api_key=key.reveal(),
@@ -238,13 +241,13 @@ def _check(options: argparse.Namespace) -> int:
         ignore_eos=not options.pd_no_ignore_eos,
         verify_tls=not options.pd_insecure,
         timeouts=Timeouts(first_token_s=options.pd_first_token_timeout),
-        on_step=(lambda step: print_step(step, console)) if to_terminal else None,
+        on_step=(lambda step: print_step(step, console, say)) if to_terminal else None,
     )
     if options.json:
         write_json({"base_url": endpoint.base_url, **seen.to_json()}, options.json)
     if to_terminal and seen.ok:
-        doubtful = ", see the doubts above (!)" if seen.doubts else ""
-        print(f"fine: {seen.model} can be measured{doubtful}")
+        doubtful = say(", see the doubts above (!)") if seen.doubts else ""
+        print(say(f"fine: {seen.model} can be measured") + doubtful)
     return EXIT_OK if seen.ok else EXIT_FAILED
 
 

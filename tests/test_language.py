@@ -48,6 +48,36 @@ def test_every_doubt_is_told_in_chinese():
     assert [(place, text) for place, text in texts if CHINESE.find(text) is None] == []
 
 
+def test_every_cause_and_advice_of_the_check_is_told_in_chinese():
+    """Whatever `likely_causes` yields, what a failed step is given as advice, and what the certificate's code says."""
+    nodes = []
+    for place in ("advice.py", "check.py", "network.py"):
+        for node in ast.walk(ast.parse((PACKAGE / "target" / place).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Yield) or (place == "advice.py" and isinstance(node, ast.Return)):
+                nodes.append(node.value)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Step.failed":
+                nodes += node.args[3:]
+            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in {"own", "advice"}:
+                nodes += node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_BY_VERIFY_CODE":
+                nodes += node.value.values
+            elif isinstance(node, ast.FunctionDef) and node.name == "_direct_only":
+                nodes += [
+                    tuple_.elts[0]
+                    for tuple_ in ast.walk(node)
+                    if isinstance(tuple_, ast.Tuple) and tuple_.elts
+                ]
+    texts = [text for node in nodes if (text := text_of(node))]
+    texts.append("a web page (Sign in) answers, not an LLM API: a gateway, a login, or the service's own UI")
+
+    assert len(texts) > 25
+    missing = [text for text in texts if CHINESE.find(text.replace("page7", "page")) is None]
+    # The names of what is there follow in a variable.
+    assert set(missing) <= {"the path is right, the model 7 is unknown: 7"}
+    for there in ("there is a", "there are a, b", "the list is empty"):
+        assert CHINESE.find(f"the path is right, the model 'm' is unknown: {there}")
+
+
 def test_every_hint_of_a_failure_is_told_in_chinese():
     assert [category for category in Category if CHINESE.find(category.hint) is None] == []
 

@@ -313,4 +313,4 @@ def test_a_level_that_missed_by_its_failures_says_how_many(files, success, failu
         "short: no number of users tried kept ttft_mean<=500ms; "
         "the smallest that missed it, 2, had mean 100.0 ms, 200 requests, 50 failed."
     )
-    assert "200 个请求，其中 50 个失败" in CHINESE(answer)
+    assert "其中 50 个失败" in CHINESE(answer)
