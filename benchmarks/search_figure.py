@@ -32,7 +32,7 @@ def main() -> int:
     slo = Slo.parse(document["slo"])
     levels = [
         Plateau.of(rows, phase=phase.name, tier=tier, users=phase.users, slo=slo)
-        for phase, rows in recorded_levels(prefix).items()
+        for phase, rows in recorded_levels(prefix)
         if phase.tier == tier
     ]
     limit = slo.primary

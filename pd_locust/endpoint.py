@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pd_locust.errors import ConfigError
 
@@ -58,11 +58,15 @@ class Endpoint:
                 raise ValueError  # noqa: TRY301 - the same sentence as for a port that is no number
         except ValueError:
             raise ConfigError(f"base URL {text!r}: the port must be a number from 1 to 65535") from None
-        path = parts.path.rstrip("/")
+        try:
+            host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode()
+        except UnicodeError as error:
+            raise ConfigError(f"base URL {text!r}: no host name ({error})") from None
+        path = quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=-._~")
         root = path.removesuffix(_CHAT)
         if root == path and not _VERSION.search(path):
             root = f"{path}/v1"
-        return cls(parts.scheme, parts.hostname, port, root)
+        return cls(parts.scheme, host, port, root)
 
     @property
     def netloc(self) -> str:

@@ -156,19 +156,21 @@ class Slo:
 
 def _condition(part: str, whole: str) -> Condition:
     if match := _LATENCY.fullmatch(part):
-        return LatencyLimit(_request(match), match["statistic"])
+        return LatencyLimit(_request(match, whole), match["statistic"])
     if match := _FAILURES.fullmatch(part):
         return FailureLimit(_share(match["percent"], whole))
     if match := _ATTAINMENT.fullmatch(part):
         requests = [_REQUEST.fullmatch(one.strip()) for one in match["limits"].split(",")]
         if all(requests):
-            limits = tuple(_request(found) for found in requests if found)
+            limits = tuple(_request(found, whole) for found in requests if found)
             return AttainmentLimit(limits, _share(match["percent"], whole))
     raise ConfigError(f"limit {whole!r}: {part!r} is not understood; expected {_ACCEPTED}")
 
 
-def _request(match: re.Match[str]) -> RequestLimit:
+def _request(match: re.Match[str], whole: str) -> RequestLimit:
     limit_ms = float(match["value"]) * (1000 if match["unit"] == "s" else 1)
+    if not limit_ms:
+        raise ConfigError(f"limit {whole!r}: a latency of 0 is kept by no request")
     return RequestLimit(match["metric"], limit_ms)
 
 

@@ -26,6 +26,8 @@ from pd_locust.errors import ConfigError
         ("http://[::1]:8000/v1", "http://[::1]:8000/v1"),
         ("http://[2001:db8::7]", "http://[2001:db8::7]/v1"),
         ("http://10.0.0.7:30000", "http://10.0.0.7:30000/v1"),
+        ("http://host/\u63a5\u53e3/v1", "http://host/%E6%8E%A5%E5%8F%A3/v1"),
+        ("http://b\u00fccher.example/v1", "http://xn--bcher-kva.example/v1"),
     ],
 )
 def test_every_form_that_people_paste_is_one_service(given, base_url):

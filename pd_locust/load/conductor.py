@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Longer than a worker that is alive may be taken for missing.
+_CHANGED_FOR_S = 10.0
 _POLL_S = 0.02
 # Beyond a drain's own limit: cutting, the last report, and a message on its way.
 _DRAIN_GRACE_S = 10.0
@@ -120,8 +122,13 @@ class Conductor:
             self._runner.send_message("pd_phase", data, client_id=worker)
         deadline = time.monotonic() + limit_s
         complete = False
+        watch = _Attendance(set(users))
         while not complete and time.monotonic() < deadline and not stop():
             gevent.sleep(_POLL_S)
+            if watch.has_changed(set(self._users_by_worker())):
+                # Locust has dealt the users anew, and those of a newcomer know nothing of this phase.
+                logger.error("%s ends early: workers came or went while it was held", phase.name)
+                break
             if self._complete >= set(shares):
                 requests = more()
                 complete = requests is None
@@ -172,3 +179,19 @@ class Conductor:
     def _on_drained(self, msg: Any, **_kwargs: Any) -> None:
         if msg.data["drain"] == self._drains:
             self._drained.add(msg.data["worker"])
+
+
+class _Attendance:
+    """Whether other workers are there than at first, and not for a moment only: a busy one may miss a heartbeat."""
+
+    def __init__(self, workers: set[str]) -> None:
+        self._workers = workers
+        self._since_s: float | None = None
+
+    def has_changed(self, workers: set[str]) -> bool:
+        now_s = time.monotonic()
+        if workers == self._workers:
+            self._since_s = None
+        elif self._since_s is None:
+            self._since_s = now_s
+        return self._since_s is not None and now_s - self._since_s > _CHANGED_FOR_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -291,8 +292,13 @@ class Settings:
                 f"--pd-max-failure-ratio {options.pd_max_failure_ratio:g}: expected a share from 0 to 1"
             )
         for name in ("pd_first_token_timeout", "pd_idle_timeout", "pd_drain", "pd_sim_time_scale"):
-            if not getattr(options, name) > 0:
-                raise ConfigError(f"--{name.replace('_', '-')} must be greater than 0")
+            if not 0 < getattr(options, name) < math.inf:
+                raise ConfigError(f"--{name.replace('_', '-')} must be greater than 0, and finite")
+        for name in ("pd_single_requests", "pd_requests", "pd_level_requests"):
+            if getattr(options, name, 0) < 0:
+                raise ConfigError(f"--{name.replace('_', '-')} must not be negative")
+        if not getattr(options, "pd_level_max_s", 1.0) > 0:
+            raise ConfigError("--pd-level-max-s must be greater than 0")
         return cls(
             tiers=known_tiers(options),
             tiers_chosen=bool(options.pd_tiers or options.pd_tier_file),
@@ -379,6 +385,9 @@ def extra_body_of(options: Any) -> dict[str, Any]:
         if not isinstance(given, dict):
             raise ConfigError('--pd-extra-body: expected a JSON object such as {"temperature": 0}')
         _refuse_reserved(given)
+        own, template = extra.get("chat_template_kwargs", {}), given.get("chat_template_kwargs")
+        if isinstance(template, dict):
+            given["chat_template_kwargs"] = own | template
         extra |= given
     return extra
 
@@ -389,6 +398,9 @@ def _refuse_reserved(given: dict[str, Any]) -> None:
             "--pd-extra-body: min_tokens breaks PD routers, which force max_tokens=1 on the prefill leg; "
             "the output length is fixed by ignore_eos and the tier's max_tokens"
         )
+    for field, option in (("max_tokens", "--pd-max-tokens"), ("model", "--pd-model")):
+        if field in given:
+            raise ConfigError(f"--pd-extra-body: {field} is set by {option}")
     reserved = {"messages", "stream", "stream_options"} & set(given)
     if reserved:
         raise ConfigError(f"--pd-extra-body: {', '.join(sorted(reserved))} is the benchmark's own to set")
@@ -404,7 +416,13 @@ def header_of(text: str) -> tuple[str, str]:
         raise ConfigError(f"--pd-header {name}: this header is set by pd_locust")
     if "\n" in text or "\r" in text or " " in name:
         raise ConfigError(f"--pd-header {name!r}: not a header name and a value of one line")
+    if not name.isascii() or not _is_latin_1(value):
+        raise ConfigError(f"--pd-header {name!r}: HTTP headers hold ASCII names and Latin-1 values only")
     return name, value
+
+
+def _is_latin_1(text: str) -> bool:
+    return all(ord(character) < 256 for character in text)
 
 
 def _pair(text: str, separator: str, option: str, form: str) -> tuple[str, str]:

@@ -142,17 +142,17 @@ class Plugin:
         self._options = environment.parsed_options
         self._phased = phased
         self._resumed = self._levels_to_resume()
-        self._runs = max((row.run for rows in self._resumed.values() for row in rows), default=0)
+        self._runs = max((row.run for _, rows in self._resumed for row in rows), default=0)
         self._scratch = contextlib.ExitStack()
         prefix = (
             self._options.csv_prefix or f"{self._scratch.enter_context(tempfile.TemporaryDirectory())}/run"
         )
         self._prefix = prefix
+        self._simulated = self._find_target()  # before the records of an earlier run are replaced
         self._records = RecordsFile(prefix)
-        for rows in self._resumed.values():
+        for _, rows in self._resumed:
             self._records.write(row.to_row() for row in rows)
         self._run_file = RunFile(prefix, locustfile=str(environment.locustfile))
-        self._simulated = self._find_target()
         self._take_over_locust_options()
         environment.pd_plugin = self
         environment.pd_session = Session(environment, self._take)
@@ -170,9 +170,9 @@ class Plugin:
         doubts = lambda: self._run_file.doubts  # noqa: E731 - read when somebody looks
         return WebTab(self.environment, self.settings, self._records, doubts).live
 
-    def _levels_to_resume(self) -> dict[Phase, list[RequestRecord]]:
+    def _levels_to_resume(self) -> list[tuple[Phase, list[RequestRecord]]]:
         prefix = getattr(self._options, "pd_resume", None)
-        return recorded_levels(prefix) if prefix else {}
+        return recorded_levels(prefix) if prefix else []
 
     def _find_target(self) -> SimulatedService | None:
         environment = self.environment
@@ -220,7 +220,8 @@ class Plugin:
         self.refused = self.over = False
         self._failures.clear()
         self._runs += 1
-        simulated = self._simulated is not None and self.environment.host == self._simulated.base_url
+        service = self._simulated
+        simulated = service if service is not None and self.environment.host == service.base_url else None
         try:
             self._setup = prepare(
                 self.settings,
@@ -228,7 +229,7 @@ class Plugin:
                 base_url=self.environment.host,
                 # A real key is nobody's business but the real target's.
                 api_key=None if simulated else options.API_KEY.reveal(),
-                model=None if simulated else chosen.pd_model or options.model_from_env(),
+                model=simulated.model if simulated else chosen.pd_model or options.model_from_env(),
                 run=self._runs,
             )
         except Exception as error:
@@ -238,16 +239,17 @@ class Plugin:
                 raise
             return
         settings, workers = self.settings, self.conductor.workers
-        if self._simulated is not None and simulated:
-            settings = replace(settings, labels=self._simulated.labels | settings.labels)
-        self._run_file.begin(self._setup, settings, vars(chosen), simulated=simulated, workers=workers)
+        if simulated:
+            settings = replace(settings, labels=simulated.labels | settings.labels)
+        self._run_file.begin(self._setup, settings, vars(chosen), simulated=bool(simulated), workers=workers)
         self.conductor.set_up(self._setup)
         if not self._phased:
             self.conductor.open_level(STREAM_PHASE)
 
     def _tiers(self) -> list[Any]:
         if self._phased:
-            return list(self.settings.tiers)
+            held = self.environment.shape_class.tiers_to_hold(self.settings, self._options)
+            return [tier for tier in self.settings.tiers if tier.name in held]
         wanted = {getattr(user, "tier", None) for user in self.environment.user_classes}
         return [tier for tier in self.settings.tiers if tier.name in wanted]
 
@@ -367,6 +369,6 @@ class Plugin:
         """Levels of this tier in the records of `--pd-resume`, in the order in which they were held."""
         return [
             (phase.users, rows)
-            for phase, rows in self._resumed.items()
+            for phase, rows in self._resumed
             if phase.tier == tier and phase.users is not None
         ]

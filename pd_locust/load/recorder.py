@@ -75,14 +75,15 @@ class Outbox:
         return rows
 
 
-def recorded_levels(prefix: str) -> dict[Phase, list[RequestRecord]]:
+def recorded_levels(prefix: str) -> list[tuple[Phase, list[RequestRecord]]]:
     """Read the levels of a sweep or search back from PREFIX_requests.csv, in the order in which they were held.
 
+    Runs of one file name their levels alike: each has its own.
     A last line that was cut is left out, as its process died while it wrote. Raises ConfigError for a file
     that is missing or is not such a file.
     """
     path = Path(f"{prefix}_requests.csv")
-    levels: dict[Phase, list[RequestRecord]] = {}
+    levels: dict[tuple[int, Phase], list[RequestRecord]] = {}
     try:
         with path.open(encoding="utf-8", newline="") as file:
             lines = csv.reader(file)
@@ -93,12 +94,12 @@ def recorded_levels(prefix: str) -> dict[Phase, list[RequestRecord]]:
                     record = RequestRecord.from_row(row)
                     if record.phase.startswith("sweep/"):
                         phase = Phase(record.phase, PhaseKind.LEVEL, record.users, record.tier)
-                        levels.setdefault(phase, []).append(record)
+                        levels.setdefault((record.run, phase), []).append(record)
     except OSError as error:
         raise ConfigError(f"--pd-resume: {path}: {error.strerror}") from None
     except ValueError as error:
         raise ConfigError(f"--pd-resume: {path}, line {lines.line_num}: {error}") from None
-    return levels
+    return [(phase, rows) for (_, phase), rows in levels.items()]
 
 
 class RunFile:
@@ -185,7 +186,7 @@ class RunFile:
         draft.replace(self.path)
 
 
-_SECRET_OPTIONS = ("--pd-api-key", "--pd-header", "--web-login")
+_SECRET_OPTIONS = ("--pd-api-key", "--pd-header")
 
 
 def _command_without_secrets(argv: list[str]) -> list[str]:

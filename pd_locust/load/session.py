@@ -14,6 +14,7 @@ from pd_locust.load.health import ClientHealth
 from pd_locust.phase import Phase, PhaseKind, PhaseProgress
 from pd_locust.prompt import interleave, prefixes
 from pd_locust.record import Circumstances, Part, RequestRecord
+from pd_locust.target.step import secrets_of
 from pd_locust.tier import MIX
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Session:
         self._prefixes: Iterator[str] = iter(())
         self._mix: Iterator[str] = iter(())
         self._tls: Any = None
+        self.secrets: list[str] = []
         self._serial = 0
         # One reading of both clocks: wall-clock labels then move with the monotonic clock and never step.
         self._epoch_ns = time.time_ns() - time.perf_counter_ns()
@@ -73,6 +75,7 @@ class Session:
         self._prefixes = prefixes(setup.seed, self.worker)
         self._mix = interleave(setup.mix)
         self._tls = setup.tls()
+        self.secrets = secrets_of(setup.api_key, setup.headers)
         self._cutting = False
         self._serial = 0
         self._progress = PhaseProgress(STREAM_PHASE, 0)

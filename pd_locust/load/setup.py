@@ -122,7 +122,14 @@ def prepare(
             FittedTier(tier, max(0, tier.prompt_tokens - _USUAL_TEMPLATE_TOKENS), None) for tier in tiers
         ]
         return LoadSetup(
-            endpoint.base_url, model, seed, tuple(fitted), api_key, **settings.for_requests(), run=run
+            base_url=endpoint.base_url,
+            model=model,
+            seed=seed,
+            tiers=tuple(fitted),
+            api_key=api_key,
+            **settings.for_requests(),
+            mix=settings.mix,
+            run=run,
         )
     checked = preflight(
         endpoint,

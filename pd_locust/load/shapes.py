@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from locust import LoadTestShape
@@ -20,6 +21,7 @@ from pd_locust.search import CapacitySearch, Found, GaveUp, Held, Hold
 from pd_locust.tier import MIX, choose_tiers
 
 if TYPE_CHECKING:
+    from pd_locust.load.options import Settings
     from pd_locust.load.plugin import Plugin
     from pd_locust.record import RequestRecord
 
@@ -64,6 +66,10 @@ class PhasedShape(LoadTestShape):  # type: ignore[misc]
 
     def script(self, plugin: Plugin, options: Any) -> Script:
         """Yield tasks; each is answered with the records of its phase."""
+        raise NotImplementedError
+
+    def tiers_to_hold(self, settings: Settings, options: Any) -> set[str]:
+        """Names of the tiers of which requests will be sent: of others no prompt need be fitted."""
         raise NotImplementedError
 
     def reset_time(self) -> None:
@@ -116,6 +122,10 @@ class BenchmarkShape(PhasedShape):
 
     abstract = True
 
+    def tiers_to_hold(self, settings: Settings, options: Any) -> set[str]:
+        """Those of the protocol's phases."""
+        return {phase.tier for phase in protocol(settings, options) if phase.tier}
+
     def script(self, plugin: Plugin, options: Any) -> Script:
         """Hold the phases in order, whatever they find."""
         phases = protocol(plugin.settings, options)
@@ -129,13 +139,22 @@ class CapacityShape(PhasedShape):
 
     abstract = True
 
+    def tiers_to_hold(self, settings: Settings, options: Any) -> set[str]:  # noqa: ARG002 - the base's signature
+        """Those that are searched, and those of the mix."""
+        return {*settings.search_tiers, *settings.mix}
+
     def script(self, plugin: Plugin, options: Any) -> Script:
         """Search every tier, then the mix; levels in the records of a resumed run are not held again."""
         search = CapacitySearch(options.pd_start, options.pd_max_users, options.pd_resolution)
         for tier in (*plugin.settings.search_tiers, *([MIX] if plugin.settings.mix else [])):
             levels = [self._judge(plugin, tier, users, rows) for users, rows in plugin.resumed_levels(tier)]
-            # A hold that the end of the earlier run cut short is void: it is held again.
-            levels = [level for level in levels if Held.of(level).void is None]
+            # A hold that the end of the earlier run cut short is held again, however clear it looked.
+            least = partial(sample_sizes, slo=plugin.settings.slo)
+            levels = [
+                level
+                for level in levels
+                if Held.of(level).void is None and level.finished >= least(level.users or 1)[0]
+            ]
             held = [Held.of(level) for level in levels]
             longest_s = 0.0
             while isinstance(step := self._next(plugin, search, tier, levels), Hold):

@@ -13,11 +13,14 @@ from pd_locust.errors import ConfigError
 class SimulatedService:
     """Lives as long as this process: it ends when its standard input closes, however we end.
 
-    `labels` are what it says of its deployment: its PD pairs.
+    `model` is the one that it serves, `labels` what it says of its deployment: its PD pairs.
     """
 
-    def __init__(self, process: subprocess.Popen[str], base_url: str, labels: dict[str, str]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[str], base_url: str, model: str, labels: dict[str, str]
+    ) -> None:
         self.base_url = base_url
+        self.model = model
         self.labels = labels
         self._process = process
         atexit.register(self.stop)
@@ -37,7 +40,8 @@ class SimulatedService:
                 f"the simulated service did not start (exit code {code}); see its message above"
             )
         base_url, *facts = line.split(" ready ", 1)[1].split()
-        return cls(process, base_url, {"pairs": dict(fact.split("=", 1) for fact in facts)["pairs"]})
+        said = dict(fact.split("=", 1) for fact in facts)
+        return cls(process, base_url, said["model"], {"pairs": said["pairs"]})
 
     def stop(self) -> None:
         """End it now; more than once does no harm."""

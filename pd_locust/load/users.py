@@ -14,6 +14,7 @@ from locust import User, constant, task
 from pd_locust.load import events
 from pd_locust.record import Circumstances, Outcome, RequestRecord
 from pd_locust.stream import Failure, StreamTiming
+from pd_locust.target.step import conceal
 from pd_locust.tier import EVERYDAY_TIERS
 from pd_locust.wire.measure import failure_of
 from pd_locust.wire.transport import Connection
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from pd_locust.tier import Tier
 
 _numbers = count(1)
+# A connection that was closed before the request says so as soon as the request gets there.
+_STALE_WITHIN_NS = 1_000_000_000
 
 
 class StreamUser(User):  # type: ignore[misc]
@@ -99,6 +102,9 @@ class StreamUser(User):  # type: ignore[misc]
     def _record(self, seen: Circumstances, timing: StreamTiming | None, *, cut: bool) -> RequestRecord:
         health = self.session.health
         lag_ms = None
+        if timing is not None and timing.failure is not None:
+            # Services like to repeat a wrong key.
+            timing.failure = conceal(timing.failure, self.session.secrets)
         if timing is not None and timing.text_ns:
             lag_ms = health.loop_lag_ms(timing.text_ns[0])
         return RequestRecord.from_timing(
@@ -108,7 +114,10 @@ class StreamUser(User):  # type: ignore[misc]
     def _exchange(
         self, seen: Circumstances, body: bytes, *, kept: bool
     ) -> tuple[Circumstances, StreamTiming]:
-        """Send and read. A kept connection that the server had closed meanwhile is replaced once."""
+        """Send and read. A kept connection that the server had closed meanwhile is replaced once.
+
+        That shows at once. A connection that ends later, without an answer, was ended over this request: a failure.
+        """
         while True:
             sent_ns = time.perf_counter_ns()
             try:
@@ -116,12 +125,16 @@ class StreamUser(User):  # type: ignore[misc]
                 return seen, self.connection.receive(sent_ns)
             except OSError as error:
                 self.connection.close()
-                if not kept or not isinstance(error, ConnectionError) or self.session.cutting:
-                    return seen, StreamTiming(
-                        sent_ns, end_ns=time.perf_counter_ns(), failure=failure_of(error)
-                    )
+                end_ns = time.perf_counter_ns()
+                stale = kept and isinstance(error, ConnectionError) and end_ns - sent_ns < _STALE_WITHIN_NS
+                lost = StreamTiming(sent_ns, end_ns=end_ns, failure=failure_of(error))
+                if not stale:
+                    return seen, lost
             kept = False
-            failure = self._connect()
+            # Connecting takes its time: what began to end meanwhile sends nothing more.
+            failure = None if self.session.cutting else self._connect()
+            if self.session.cutting:
+                return seen, lost
             seen = replace(
                 seen, connect_ms=self._connect_ms, reconnected=True, sent_unix_us=self.session.unix_us()
             )

@@ -13,7 +13,7 @@ from pd_locust.access import tls_context
 from pd_locust.errors import ConfigError
 from pd_locust.failure import Category
 from pd_locust.stream import Failure
-from pd_locust.wire.chat import body_message, one_line, status_failure
+from pd_locust.wire.chat import one_line, status_failure
 
 if TYPE_CHECKING:
     from pd_locust.endpoint import Endpoint
@@ -130,13 +130,11 @@ def _reason(error: Exception) -> str:
 
 
 def _json(response: requests.Response) -> Any:
+    """Return the document; None for what is none, such as a portal's page or a stream nobody asked for."""
     try:
         return response.json()
     except requests.exceptions.JSONDecodeError:
-        raise ConfigError(
-            f"{response.request.method} {response.url}: expected JSON, "
-            f"got {body_message(response.content)[:80]!r}"
-        ) from None
+        return None
 
 
 def _ids(response: requests.Response) -> tuple[str, ...] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pd_locust.target.check import Check, Subject, Timeouts
-from pd_locust.target.step import Status, Step, conceal
+from pd_locust.target.step import Status, Step, conceal, secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from pd_locust.endpoint import Endpoint
     from pd_locust.stream import Failure
     from pd_locust.warnings import Doubt
-
-_LEAST_SECRET = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +88,7 @@ def preflight(
         timeouts=timeouts or Timeouts(),
     )
     check = Check(subject)
-    # A service that is told a wrong key often repeats it; a header's value may be a key as well.
-    secrets = [text for text in (api_key, *subject.headers.values()) if text and len(text) >= _LEAST_SECRET]
+    secrets = secrets_of(api_key, subject.headers)
     steps: list[Step] = []
     with contextlib.closing(check):
         for name, take in check.plan():

@@ -8,7 +8,7 @@ from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pd_locust.stream import Failure
     from pd_locust.warnings import Doubt
@@ -54,6 +54,14 @@ class Step:
     def to_json(self) -> dict[str, Any]:
         """Stable keys for `--json`."""
         return asdict(self)
+
+
+_LEAST_SECRET = 6
+
+
+def secrets_of(api_key: str | None, headers: Mapping[str, str]) -> list[str]:
+    """Return what a service may repeat and nobody else should see: the key; a header's value may be one as well."""
+    return [text for text in (api_key, *headers.values()) if text and len(text) >= _LEAST_SECRET]
 
 
 def conceal(value: Any, secrets: Iterable[str]) -> Any:

@@ -117,6 +117,7 @@ class Answer(http.client.HTTPResponse):
             data = self._unchunked(read) if read else self._at_eof()
             if data or self.fp is None:
                 return data
+            self._waited_ns = 0  # of a read that brought no data, or not yet
 
     def _came_with_headers(self) -> bytes:
         """Return what is in the file's buffer, once; after that the socket is nearer."""

@@ -33,7 +33,8 @@ class Patience:
         self._limit_s = first_token_s
         self._idle_s = idle_s
         self._seen_reads = answer.reads
-        self._silent_since_s = time.monotonic()
+        self._silent_since_s = self._started_s = time.monotonic()
+        self._has_text = False
 
     def __enter__(self) -> Self:
         self._sock.settimeout(None)
@@ -44,20 +45,21 @@ class Patience:
         _watch.discard(self)
 
     def first_text(self) -> None:
-        """Wait less from now on."""
-        self._limit_s = self._idle_s
+        """Wait less from now on, and for the next read instead of the first text."""
+        self._limit_s, self._has_text = self._idle_s, True
         self._answer.has_text()
 
     def done(self) -> None:
         """Wait for nothing but the end of the body."""
-        self._limit_s = DRAIN_S
+        self._limit_s, self._has_text = DRAIN_S, True
 
     def look(self, now_s: float) -> None:
-        """End the stream if nothing has come for too long."""
+        """End the stream if its first text, or after that anything, has not come for too long."""
         reads = self._answer.reads
         if reads != self._seen_reads:
             self._seen_reads, self._silent_since_s = reads, now_s
-        elif now_s - self._silent_since_s > self._limit_s and not self.expired:
+        waits_since_s = self._silent_since_s if self._has_text else self._started_s
+        if now_s - waits_since_s > self._limit_s and not self.expired:
             self.expired = True
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RDWR)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from argparse import ArgumentParser
+from dataclasses import replace
 from types import SimpleNamespace
 
 import locust.argument_parser
@@ -14,10 +16,12 @@ from pd_locust.errors import ConfigError
 from pd_locust.failure import Category
 from pd_locust.load import options
 from pd_locust.load.abort import FailureWindow
+from pd_locust.load.conductor import _Attendance
 from pd_locust.load.events import keep_out_of_total
 from pd_locust.load.plugin import _parse_defaults_once
 from pd_locust.load.recorder import RecordsFile, _command_without_secrets, recorded_levels
-from pd_locust.load.shapes import protocol
+from pd_locust.load.setup import prepare
+from pd_locust.load.shapes import BenchmarkShape, CapacityShape, protocol
 from pd_locust.load.users import Backoff
 from pd_locust.phase import Phase, PhaseKind, level_phase
 from pd_locust.prompt import interleave
@@ -109,11 +113,23 @@ def test_records_of_levels_are_read_back_as_they_were_written(tmp_path):
     file.write(one.to_row() for one in written)
     file.close()
     levels = recorded_levels(str(tmp_path / "run"))
-    assert {phase.name: rows for phase, rows in levels.items()} == {
-        "sweep/short/10": written[:2], "sweep/short/10/2": written[3:],
-    }  # fmt: skip
-    assert next(iter(levels)).users == 10
-    assert levels[next(iter(levels))][0].outcome is Outcome.SUCCESS
+    assert [(phase.name, rows) for phase, rows in levels] == [
+        ("sweep/short/10", written[:2]), ("sweep/short/10/2", written[3:]),
+    ]  # fmt: skip
+    phase, rows = levels[0]
+    assert (phase.users, rows[0].outcome) == (10, Outcome.SUCCESS)
+
+
+def test_levels_of_two_runs_in_one_file_are_two_holds(tmp_path):
+    written = [replace(record(400 + run), run=run) for run in (1, 2, 1)]
+    file = RecordsFile(str(tmp_path / "run"))
+    file.write(one.to_row() for one in written)
+    file.close()
+
+    levels = recorded_levels(str(tmp_path / "run"))
+    assert [(phase.name, [row.run for row in rows]) for phase, rows in levels] == [
+        ("sweep/short/10", [1, 1]), ("sweep/short/10", [2]),
+    ]  # fmt: skip
 
 
 def test_a_file_to_resume_from_that_is_none_is_one_sentence(tmp_path):
@@ -145,14 +161,13 @@ def test_an_abbreviated_option_hides_its_secret_as_well():
         "/venv/locust/__main__.py",
         "--pd-api",
         "sk-1",
-        "--web-log=a:b",
         "--pd-head",
         "X-Key: sk-2",
         "--pd-tiers",
         "a",
     ]
     assert _command_without_secrets(words) == [
-        "locust", "--pd-api", "***", "--web-log=***", "--pd-head", "***", "--pd-tiers", "a",
+        "locust", "--pd-api", "***", "--pd-head", "***", "--pd-tiers", "a",
     ]  # fmt: skip
 
 
@@ -233,3 +248,73 @@ def test_a_tier_that_there_is_not_is_never_replaced_by_another():
     # argparse completes a beginning that is unambiguous: this asks for the tier "64".
     with pytest.raises(ConfigError, match=r"^unknown tier '64'; there are short, medium$"):
         count_phase("--pd-concurrency", "64")
+
+
+def settings(*words: str) -> options.Settings:
+    parser = ArgumentParser()
+    options.add_arguments(parser)
+    options.add_capacity_arguments(parser)
+    return options.Settings.read(parser.parse_args(words))
+
+
+def test_without_a_check_the_mix_is_sent_all_the_same():
+    read = settings("--pd-no-check", "--pd-mix", "short=6,long=1")
+
+    setup = prepare(read, read.tiers, base_url="http://host", api_key=None, model="m", run=1)
+
+    assert setup.mix == {"short": 6, "long": 1}
+
+
+def test_only_tiers_that_will_be_held_are_prepared():
+    given = SimpleNamespace(pd_levels="", pd_sweep_tiers=None)
+
+    assert CapacityShape.tiers_to_hold(None, settings(), given) == {"short", "medium", "long"}
+    assert CapacityShape.tiers_to_hold(None, settings("--pd-mix", "xlong=1"), given) == {
+        "short", "medium", "long", "xlong",
+    }  # fmt: skip
+
+    def of_benchmark(*words: str) -> set[str]:
+        parser = ArgumentParser()
+        parser.add_argument("--users", dest="num_users", type=int)
+        options.add_benchmark_arguments(parser)
+        return BenchmarkShape.tiers_to_hold(None, settings(), parser.parse_args(words))
+
+    assert of_benchmark() == {"short", "medium", "long", "xlong"}
+    assert of_benchmark("--pd-single-requests", "0") == {"short", "medium", "long"}
+    assert of_benchmark("--pd-single-requests", "0", "--pd-levels", "") == {"medium"}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--pd-first-token-timeout", "inf"), "--pd-first-token-timeout must be greater than 0, and finite"),
+        (("--pd-idle-timeout", "nan"), "--pd-idle-timeout must be greater than 0, and finite"),
+        (("--pd-level-max-s", "0"), "--pd-level-max-s must be greater than 0"),
+        (("--pd-slo", "ttft_mean<=0ms"), "a latency of 0 is kept by no request"),
+        (("--pd-header", "X-Team: \u5e73\u53f0"), "HTTP headers hold ASCII names and Latin-1 values only"),
+        (("--pd-extra-body", '{"max_tokens": 9}'), "--pd-extra-body: max_tokens is set by --pd-max-tokens"),
+        (("--pd-extra-body", '{"model": "x"}'), "--pd-extra-body: model is set by --pd-model"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_sentence(words, says):
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        settings(*words)
+
+
+def test_a_field_of_the_chat_template_goes_beside_thinking_and_may_replace_it():
+    def sent(body):
+        return settings("--pd-thinking", "off", "--pd-extra-body", body).extra_body["chat_template_kwargs"]
+
+    assert sent('{"chat_template_kwargs": {"own": 1}}') == {"enable_thinking": False, "own": 1}
+    assert sent('{"chat_template_kwargs": {"enable_thinking": true}}') == {"enable_thinking": True}
+
+
+def test_workers_that_come_or_go_are_noticed_and_a_late_heartbeat_is_not(monkeypatch):
+    now_s = 0.0
+    monkeypatch.setattr("pd_locust.load.conductor.time", SimpleNamespace(monotonic=lambda: now_s))
+    seen = []
+    watch = _Attendance({"a", "b"})
+    for now_s, there in [(0, "ab"), (5, "a"), (12, "ab"), (20, "a"), (29, "a"), (31, "a")]:  # noqa: B007
+        seen.append(watch.has_changed(set(there)))
+
+    assert seen == [False] * 5 + [True]

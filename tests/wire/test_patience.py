@@ -1,6 +1,10 @@
+import socket
 import subprocess
 import sys
 from textwrap import dedent
+from types import SimpleNamespace
+
+from pd_locust.wire.patience import Patience
 
 # As under Locust: threads are greenlets, and starting one lets others run.
 USERS_THAT_BEGIN_AT_ONCE = """
@@ -55,3 +59,29 @@ def test_streams_that_begin_at_once_are_watched_by_one_thread():
 
 def test_a_silent_stream_of_a_forked_process_is_ended_as_well():
     assert output_of(A_FORKED_WORKER) == ["True", "True"]
+
+
+def test_before_the_first_text_patience_counts_from_the_sending_whatever_else_came():
+    ours, theirs = socket.socketpair()
+    answer = SimpleNamespace(reads=0, has_text=lambda: None)
+    with ours, theirs, Patience(ours, answer, first_token_s=10, idle_s=10) as patience:
+        began_s = patience._started_s
+        answer.reads = 5
+        patience.look(began_s + 9)
+        assert not patience.expired
+        patience.look(began_s + 10.1)
+        assert patience.expired
+
+
+def test_after_the_first_text_patience_counts_from_the_last_read():
+    ours, theirs = socket.socketpair()
+    answer = SimpleNamespace(reads=0, has_text=lambda: None)
+    with ours, theirs, Patience(ours, answer, first_token_s=10, idle_s=10) as patience:
+        began_s = patience._started_s
+        answer.reads = 5
+        patience.first_text()
+        patience.look(began_s + 9)
+        patience.look(began_s + 18)
+        assert not patience.expired
+        patience.look(began_s + 19.1)
+        assert patience.expired
