@@ -128,6 +128,7 @@ class Conductor:
             if watch.has_changed(set(self._users_by_worker())):
                 # Locust has dealt the users anew, and those of a newcomer know nothing of this phase.
                 logger.error("%s ends early: workers came or went while it was held", phase.name)
+                self._environment.process_exit_code = 1  # what was asked for was not done
                 break
             if self._complete >= set(shares):
                 requests = more()

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from locust_process import BENCHMARK
+from locust_process import BENCHMARK, free_port
 
 pytestmark = pytest.mark.e2e
 
@@ -114,29 +116,60 @@ def test_a_level_is_sampled_only_after_every_user_has_finished_a_request_at_it(s
     assert int(sampled[0]["sent_unix_us"]) >= max(first_ends_us.values()) - 1000
 
 
-def test_master_and_workers_on_their_own_lose_no_record(simulator, run_locust, tmp_path):
-    service = simulator("--time-scale", "0.3")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    worker = [
+@contextmanager
+def two_workers(port, folder):
+    """Two workers of a master that is still to come; those that are left end with the block."""
+    command = [
         sys.executable, "-m", "locust", "-f", str(BENCHMARK), "--worker", "--master-port", port, "--skip-log",
     ]  # fmt: skip
     workers = [
-        subprocess.Popen(worker, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in "ab"
     ]
     try:
-        run = run_locust(
-            BENCHMARK, "--host", service.url, "--master", "--expect-workers", "2", "--master-bind-host", "127.0.0.1",
-            "--master-bind-port", port, "--users", "10", "--pd-requests", "101", "--pd-single-requests", "3",
-            "--pd-levels", "", *QUICK,
-        )  # fmt: skip
+        yield workers
     finally:
         for process in workers:
             process.terminate()
             process.wait(timeout=20)
+
+
+def as_master(port, service, users):
+    return (
+        "--host", service.url, "--master", "--expect-workers", "2", "--master-bind-host", "127.0.0.1",
+        "--master-bind-port", port, "--users", str(users), "--pd-levels", "", *QUICK,
+    )  # fmt: skip
+
+
+def test_master_and_workers_on_their_own_lose_no_record(simulator, run_locust, tmp_path):
+    service, port = simulator("--time-scale", "0.3"), str(free_port())
+    with two_workers(port, tmp_path):
+        run = run_locust(
+            BENCHMARK, *as_master(port, service, 10), "--pd-requests", "101", "--pd-single-requests", "3"
+        )
     assert run.returncode == 0, run.output
     counts = Counter(record["phase"] for record in run.records())
     assert counts == {"single/medium": 3, "concurrency/medium/10": 101}
     assert int(run.stats()["", "Aggregated"]["Request Count"]) == 104
+
+
+def test_a_worker_that_dies_ends_the_phase_and_the_run_says_so(simulator, run_locust, tmp_path):
+    service, port = simulator(), str(free_port())
+    with two_workers(port, tmp_path) as workers:
+
+        def kill_one_under_load():
+            while len(service.truth()) < 40:
+                time.sleep(0.2)
+            workers[0].kill()
+
+        killer = threading.Thread(target=kill_one_under_load, daemon=True)
+        killer.start()
+        run = run_locust(
+            BENCHMARK, *as_master(port, service, 10), "--pd-requests", "9000", "--pd-single-requests", "0"
+        )
+    killer.join(timeout=10)
+    assert run.returncode == 1, run.output
+    assert "concurrency/medium/10 ends early: workers came or went while it was held" in run.output
+    ids = [record["request_id"] for record in run.records()]
+    assert 40 <= len(ids) == len(set(ids)) < 9000
+    assert "10 users" in run.output  # and there is a report of what was recorded
