@@ -13,7 +13,7 @@ from pd_locust.slo import DEFAULT_SLO, Slo, Verdict
 from pd_locust.summary import Summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pd_locust.warnings import Doubt
 
@@ -71,6 +71,8 @@ class Row(Protocol):
     def reads(self) -> int: ...
     @property
     def buffered(self) -> bool: ...
+    @property
+    def reconnected(self) -> bool: ...
     @property
     def loop_lag_ms(self) -> float | None: ...
     @property
@@ -321,17 +323,25 @@ def _with_doubts(plateau: Plateau, good: Sample, nominal_tokens: int | None) -> 
     if plateau.cached_share is not None and plateau.cached_share > _CACHED_LIMIT and beyond_template:
         doubts.append(warnings.cache_hits(where, plateau.cached_share))
     if len(good):
-        buffered = sum(map(bool, good.column("buffered"))) / len(good)
-        if buffered > _SHARE_LIMIT:
-            doubts.append(warnings.buffered_streams(where, buffered))
-        by_chunks = good.column("tokens_source").count(TokensSource.CHUNKS) / len(good)
-        if by_chunks:
-            doubts.append(warnings.chunk_counted(where, by_chunks))
+        doubts += _stream_doubts(good, where)
     if nominal_tokens and plateau.prompt_tokens:
         allowed = max(3.0, 0.02 * nominal_tokens)
         if abs(plateau.prompt_tokens - nominal_tokens) > allowed:
             doubts.append(warnings.length_missed(plateau.tier, nominal_tokens, plateau.prompt_tokens))
     return replace(plateau, doubts=tuple(doubts))
+
+
+def _stream_doubts(good: Sample, where: str) -> Iterator[Doubt]:
+    reconnected, buffered = (
+        sum(map(bool, good.column(name))) / len(good) for name in ("reconnected", "buffered")
+    )
+    if reconnected > _SHARE_LIMIT:
+        yield warnings.reconnects(where, reconnected)
+    if buffered > _SHARE_LIMIT:
+        yield warnings.buffered_streams(where, buffered)
+    by_chunks = good.column("tokens_source").count(TokensSource.CHUNKS) / len(good)
+    if by_chunks:
+        yield warnings.chunk_counted(where, by_chunks)
 
 
 def _load_doubts(plateau: Plateau, where: str) -> list[Doubt]:

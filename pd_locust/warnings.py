@@ -79,6 +79,17 @@ def buffered_streams(where: str, share: float) -> Doubt:
     )
 
 
+def reconnects(where: str, share: float) -> Doubt:
+    """Connecting is in no TTFT, but a real user behind such a server pays for it."""
+    return Doubt(
+        "reconnects",
+        where,
+        f"{share * 100:.0f} % of requests found their kept connection closed",
+        "the server or a proxy closes connections that are idle for a moment, or after some requests",
+        "a longer keep-alive there; connect_ms says what a connection costs, which is not in TTFT",
+    )
+
+
 def chunk_counted(where: str, share: float) -> Doubt:
     """Chunks are not tokens: speculative decoding and UTF-8 pieces break the equality both ways."""
     return Doubt(

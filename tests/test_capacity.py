@@ -26,6 +26,7 @@ def row(**given_fields):
     fields = {
         "worker": 0,
         "text_chunks": 8,
+        "reconnected": False,
         "reads": 9,
         "part": "sample",
         "outcome": "success",

@@ -231,7 +231,7 @@ def test_a_level_that_its_own_generator_limited_passes_nothing_and_fails_nothing
         )
         late = [
             SimpleNamespace(
-                worker=0, text_chunks=8, reads=9,
+                worker=0, text_chunks=8, reads=9, reconnected=False,
                 part="sample", outcome="success", sent_unix_us=index * 1000, ttft_ms=ttft_ms, e2e_ms=1000.0,
                 output_tokens=8, tokens_source="usage", buffered=False, loop_lag_ms=26.0, client_cpu_share=0.2,
                 **fields,

@@ -15,7 +15,14 @@ def level(tier, users, ttft_ms, tpot_ms, output_tokens):
         ("ttfo_ms", "ttst_ms", "itl_p99_ms", "e2e_ms", "prompt_tokens", "cached_tokens"), None
     )
     fields |= {"part": "sample", "outcome": "success", "tokens_source": "usage", "buffered": False}
-    fields |= {"loop_lag_ms": None, "client_cpu_share": None, "worker": 0, "text_chunks": 8, "reads": 9}
+    fields |= {
+        "loop_lag_ms": None,
+        "client_cpu_share": None,
+        "worker": 0,
+        "text_chunks": 8,
+        "reads": 9,
+        "reconnected": False,
+    }
     rows = [
         SimpleNamespace(
             **fields, sent_unix_us=n, ttft_ms=ttft_ms, tpot_ms=tpot_ms, output_tokens=output_tokens

@@ -26,6 +26,7 @@ def row(sent_ms=0.0, e2e_ms=None, *, part="sample", outcome="success", **given_f
         "client_cpu_share": None,
         "worker": 0,
         "text_chunks": 8,
+        "reconnected": False,
         "reads": 9,
     }
     return SimpleNamespace(
@@ -302,3 +303,10 @@ def test_a_void_hold_of_an_attainment_limit_looks_like_a_pass_when_enough_was_go
     held = Held.of(plateau(rows, users=4, slo=Slo.parse("attainment(ttft<=1s)>=99%")))
 
     assert (held.void, held.load) == (Void.LATE, load)
+
+
+@pytest.mark.parametrize(("count", "doubted"), [(2, False), (3, True)])
+def test_kept_connections_that_the_server_closes_are_doubted_above_two_in_a_hundred(count, doubted):
+    seen = plateau([row(ms, 100, ttft_ms=100.0, reconnected=ms < count) for ms in range(100)])
+
+    assert ("reconnects" in codes(seen)) is doubted

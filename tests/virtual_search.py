@@ -53,6 +53,7 @@ class Row(NamedTuple):
     worker: int = 0
     text_chunks: int = 8
     reads: int = 9
+    reconnected: bool = False
 
 
 class VirtualService:

@@ -55,6 +55,7 @@ _NUMBERS = (
         "client_cpu_share",
         "worker",
         "reads",
+        "reconnected",
     ),
 )
 _NEEDED = dict.fromkeys((*_ALWAYS, *_LEVEL, *_TEXTS, *_NUMBERS))

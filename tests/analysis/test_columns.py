@@ -32,6 +32,7 @@ def frame(files, success, failure):
             "output_tokens": dice.choice([100, 1, None]),
             "tokens_source": dice.choice(["usage", "chunks", None]),
             "buffered": dice.choice([0, 1]),
+            "reconnected": dice.choice([0, 1]),
             "loop_lag_ms": dice.choice([0.2, 3.0, None]),
         }
 
