@@ -53,8 +53,8 @@ def write_parquet(records: Path, path: Path) -> Path:
     Columns have the types of RequestRecord; absent is null. Raises ConfigError without pyarrow, when there are no
     records or a line is none, and when the path cannot be written.
     """
-    pyarrow = _need("pyarrow", "--parquet", "parquet")
-    read, parquet = importlib.import_module("pyarrow.csv"), importlib.import_module("pyarrow.parquet")
+    parquet = _need("pyarrow.parquet", "--parquet", "parquet")
+    pyarrow, read = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.csv")
     kinds = {"int": pyarrow.int64(), "float": pyarrow.float64(), "bool": pyarrow.bool_()}
     types = {
         field.name: kinds.get(str(field.type).removesuffix(" | None"), pyarrow.string())
@@ -78,4 +78,6 @@ def _need(package: str, option: str, extra: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise ConfigError(f"{option} needs {package}: pip install 'pd-locust[{extra}]'") from None
+        raise ConfigError(
+            f"{option} needs {package.partition('.')[0]}: pip install 'pd-locust[{extra}]'"
+        ) from None
