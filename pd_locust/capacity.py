@@ -27,7 +27,8 @@ class CapacityRow:
 
     `by_statistic` is the answer that the same levels give when mean, p50, p95 or p99 is limited instead:
     the bound on the mean and the bound on p95 can be far apart. `alone` is False when other tiers were under load at
-    the same time: users are then those of all of them.
+    the same time: users are then those of all of them. `missed_above` is the smallest level that failed above `best`:
+    the capacity's upper bound, where `worst`, the smallest of all, may lie below in a service that is disturbed.
     """
 
     tier: str
@@ -38,6 +39,7 @@ class CapacityRow:
     by_statistic: dict[str, int | None]
     planned_users: int | None
     doubts: tuple[Doubt, ...]
+    missed_above: int | None
     alone: bool = True
 
     @property
@@ -49,12 +51,6 @@ class CapacityRow:
     def is_known(self) -> bool:
         """Whether any level passed or failed; otherwise nothing at all is known of the capacity."""
         return self.best is not None or self.worst is not None
-
-    @property
-    def missed_above(self) -> int | None:
-        """Users of the smallest level that failed; None too where a larger one passed, for that bounds nothing."""
-        missed = self.worst.users if self.worst else None
-        return missed if missed and missed > (self.max_concurrency or 0) else None
 
 
 def with_headroom(users: int, headroom: float = DEFAULT_HEADROOM) -> int:
@@ -77,6 +73,8 @@ def capacity_row(
     )
     best = passed[-1] if passed else None
     worst = failed[0] if failed else None
+    largest = (best.users if best else None) or 0
+    above = [level.users for level in failed if level.users and level.users > largest]
     return CapacityRow(
         tier=tier,
         slo=slo,
@@ -86,6 +84,7 @@ def capacity_row(
         by_statistic={name: _largest_within(levels, slo, name) for name in STATISTICS},
         planned_users=with_headroom(best.users, headroom) if best and best.users else None,
         doubts=_doubts(tier, levels, best, worst),
+        missed_above=above[0] if above else None,
     )
 
 

@@ -206,13 +206,8 @@ def _check(options: argparse.Namespace) -> int:
 
     from pd_locust.endpoint import Endpoint  # noqa: PLC0415
     from pd_locust.language import Speech  # noqa: PLC0415
-    from pd_locust.load.options import (  # noqa: PLC0415
-        Secret,
-        base_url_from_env,
-        extra_body_of,
-        header_of,
-        model_from_env,
-    )
+    from pd_locust.load.options import Secret, base_url_from_env, model_from_env  # noqa: PLC0415
+    from pd_locust.load.settings import extra_body_of, header_of  # noqa: PLC0415
     from pd_locust.target.check import Timeouts  # noqa: PLC0415
     from pd_locust.target.preflight import preflight  # noqa: PLC0415
     from pd_locust.target.render import print_step  # noqa: PLC0415
@@ -277,7 +272,7 @@ def _replay(options: argparse.Namespace) -> int:
 
 def _calibrate(options: argparse.Namespace) -> int:
     from pd_locust.load.calibrate import DEFAULT_LEVELS, calibrate, store  # noqa: PLC0415
-    from pd_locust.load.options import read_levels  # noqa: PLC0415
+    from pd_locust.load.settings import read_levels  # noqa: PLC0415
 
     def on_level(streams: int) -> None:
         print(f"measuring {streams} streams", file=sys.stderr)

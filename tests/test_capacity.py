@@ -89,6 +89,10 @@ def test_a_capacity_without_a_failed_level_says_that_it_has_no_upper_bound():
 def test_a_smaller_level_that_failed_is_a_doubt():
     capacity = capacity_row("short", [level(32, 600), level(64, 100), level(128, 900)], DEFAULT_SLO)
     assert (capacity.max_concurrency, capacity.worst.users, codes(capacity)) == (64, 32, ["not-monotone"])
+    # It is no bound of the capacity, which the largest level that passed lies above.
+    assert capacity.missed_above == 128
+    assert capacity_row("short", [level(32, 600), level(64, 100)], DEFAULT_SLO).missed_above is None
+    assert capacity_row("short", [level(32, 600)], DEFAULT_SLO).missed_above == 32
 
 
 def test_levels_that_are_far_apart_are_a_doubt():

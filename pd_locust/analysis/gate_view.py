@@ -44,6 +44,8 @@ def verdict_of(checks: Sequence[Check], say: Speech) -> str:
     open_ones = "".join(
         say("; ") + say(f"{count} not decided: {outcome}") for outcome, count in undecided.items()
     )
+    if undecided.total() == len(checks):
+        return say("nothing could be decided") + open_ones
     if not missed:
         return say(f"passed: {len(checks) - undecided.total()} of {len(checks)} checks") + open_ones
     told = say("; ").join(_miss(check, say) for check in missed)
@@ -80,7 +82,8 @@ def to_junit(checks: Sequence[Check]) -> str:
 def to_json(checks: Sequence[Check]) -> dict[str, Any]:
     """Plain data with stable keys."""
     rows = [{name: getattr(check, name) for name in Check.__slots__} for check in checks]
-    passed = all(check.outcome is not Outcome.MISSED for check in checks)
+    outcomes = {check.outcome for check in checks}
+    passed = Outcome.MISSED not in outcomes and any(outcome.decides for outcome in outcomes)
     return {"format": 1, "passed": passed, "checks": rows}
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rich.status import Status
 
-EXIT_GATE = 3
+EXIT_UNUSABLE, EXIT_GATE = 2, 3
 _PIPED_WIDTH = 100
 
 
@@ -77,7 +77,7 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def gate(options: argparse.Namespace) -> int:
-    """Print checks; EXIT_GATE when one is missed."""
+    """Print checks; EXIT_GATE when one is missed, EXIT_UNUSABLE when none decides anything."""
     say = Speech.chosen(options.lang)
     expressions = [Expression.parse(text) for text in options.fail_if]
     slo = Slo.parse(options.slo) if options.slo else None
@@ -93,7 +93,10 @@ def gate(options: argparse.Namespace) -> int:
         write_text(Path(options.junit), gate_view.to_junit(checks), "--junit")
     if options.markdown:
         write_text(Path(options.markdown), gate_view.to_markdown(checks, say), "--markdown")
-    return EXIT_GATE if any(check.outcome is gating.Outcome.MISSED for check in checks) else 0
+    if any(check.outcome is gating.Outcome.MISSED for check in checks):
+        return EXIT_GATE
+    # A gate that never decides anything would be open for good.
+    return 0 if any(check.outcome.decides for check in checks) else EXIT_UNUSABLE
 
 
 def plan(options: argparse.Namespace) -> int:

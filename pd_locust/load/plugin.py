@@ -29,6 +29,7 @@ from pd_locust.load.events import keep_out_of_total
 from pd_locust.load.precision import install_precision
 from pd_locust.load.recorder import Outbox, RecordsFile, RunFile, recorded_levels
 from pd_locust.load.session import STREAM_PHASE, Session
+from pd_locust.load.settings import Settings
 from pd_locust.load.setup import prepare
 from pd_locust.load.simulated import SimulatedService
 from pd_locust.load.users import choose_users
@@ -72,7 +73,7 @@ def register(events: Any, *, phases: Callable[[Any], None] | None = None) -> Non
     def start(environment: Any, **_kwargs: Any) -> None:
         _take_ctrl_c_out_of_streams()
         try:
-            settings = options.Settings.read(environment.parsed_options)
+            settings = Settings.read(environment.parsed_options)
             keep_out_of_total(environment.stats)
             if isinstance(environment.runner, WorkerRunner):
                 Worker(environment, settings, phased=phases is not None)
@@ -112,7 +113,7 @@ def _take_ctrl_c_out_of_streams() -> None:
 class Worker:
     """pd_locust in a worker process: streams, and sends its records with Locust's reports."""
 
-    def __init__(self, environment: Any, settings: options.Settings, *, phased: bool) -> None:
+    def __init__(self, environment: Any, settings: Settings, *, phased: bool) -> None:
         outbox = Outbox()
         environment.pd_session = Session(environment, outbox.put)
         environment.stop_timeout = 0
@@ -131,7 +132,7 @@ class Worker:
 class Plugin:
     """pd_locust on the master or in the only process: prepares, conducts, records, reports."""
 
-    def __init__(self, environment: Any, settings: options.Settings, *, phased: bool) -> None:
+    def __init__(self, environment: Any, settings: Settings, *, phased: bool) -> None:
         self.environment = environment
         self.settings = settings
         self.refused = False

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 from pd_locust.errors import ConfigError
 from pd_locust.language import Speech
 from pd_locust.load.calibrate import stored
-from pd_locust.load.options import split_names
+from pd_locust.load.settings import split_names
 from pd_locust.phase import Phase, PhaseKind
 from pd_locust.record import COLUMNS, RECORD_VERSION, RequestRecord
 from pd_locust.warnings import beyond_calibration
@@ -24,7 +24,7 @@ from pd_locust.warnings import beyond_calibration
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pd_locust.load.options import Settings
+    from pd_locust.load.settings import Settings
     from pd_locust.load.setup import LoadSetup
     from pd_locust.warnings import Doubt
 

@@ -16,6 +16,7 @@ from pd_locust.prompt import PromptText, prefixes
 from pd_locust.target.check import Timeouts
 from pd_locust.target.control import ControlPlane
 from pd_locust.target.preflight import preflight
+from pd_locust.target.step import conceal, secrets_of
 from pd_locust.tier import Tier
 from pd_locust.warnings import Doubt
 from pd_locust.wire.chat import ChatRequest
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Sequence
 
-    from pd_locust.load.options import Settings
+    from pd_locust.load.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +149,11 @@ def prepare(
     fitting = _Fitting(control, checked.model, seed, settings.extra_body)
     fitted = []
     for tier in tiers:
-        fit = fit_words(tier.prompt_tokens, fitting.count)
+        try:
+            fit = fit_words(tier.prompt_tokens, fitting.count)
+        except ConfigError as error:
+            hidden = conceal(str(error), secrets_of(api_key, settings.headers))
+            raise ConfigError(f"tier {tier.name}: {hidden}") from None
         fitted.append(FittedTier(tier, fit.words, fit.tokens))
         logger.info("%s", _fit_line(tier, fit))
     return LoadSetup(

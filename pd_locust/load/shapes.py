@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from locust import LoadTestShape
@@ -13,16 +13,16 @@ from locust import LoadTestShape
 from pd_locust.errors import ConfigError
 from pd_locust.judgement import sample_sizes
 from pd_locust.load.live import SearchState
-from pd_locust.load.options import read_levels, split_names
 from pd_locust.load.progress import PhaseLine, SearchLine, conclude, interrupted
+from pd_locust.load.settings import read_levels, split_names
 from pd_locust.phase import Phase, PhaseKind, benchmark_phases, level_phase
 from pd_locust.plateau import Plateau
 from pd_locust.search import CapacitySearch, Found, GaveUp, Held, Hold
 from pd_locust.tier import MIX, choose_tiers
 
 if TYPE_CHECKING:
-    from pd_locust.load.options import Settings
     from pd_locust.load.plugin import Plugin
+    from pd_locust.load.settings import Settings
     from pd_locust.record import RequestRecord
 
 _DEFAULT_CONCURRENCY = 64
@@ -64,13 +64,13 @@ class PhasedShape(LoadTestShape):  # type: ignore[misc]
         self._until_s = float("inf")
         self._ends_with_the_run = False
 
+    @abstractmethod
     def script(self, plugin: Plugin, options: Any) -> Script:
         """Yield tasks; each is answered with the records of its phase."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tiers_to_hold(self, settings: Settings, options: Any) -> set[str]:
         """Names of the tiers of which requests will be sent: of others no prompt need be fitted."""
-        raise NotImplementedError
 
     def reset_time(self) -> None:
         """Keep the script: on a master Locust calls this a second time, after the first tick."""
@@ -149,12 +149,7 @@ class CapacityShape(PhasedShape):
         for tier in (*plugin.settings.search_tiers, *([MIX] if plugin.settings.mix else [])):
             levels = [self._judge(plugin, tier, users, rows) for users, rows in plugin.resumed_levels(tier)]
             # A hold that the end of the earlier run cut short is held again, however clear it looked.
-            least = partial(sample_sizes, slo=plugin.settings.slo)
-            levels = [
-                level
-                for level in levels
-                if Held.of(level).void is None and level.finished >= least(level.users or 1)[0]
-            ]
+            levels = [level for level in levels if Held.of(level).void is None and _is_whole(level)]
             held = [Held.of(level) for level in levels]
             longest_s = 0.0
             while isinstance(step := self._next(plugin, search, tier, levels), Hold):
@@ -209,6 +204,11 @@ class CapacityShape(PhasedShape):
         return Plateau.of(
             rows, phase="", tier=tier, users=users, slo=settings.slo, confidence=settings.confidence
         )
+
+
+def _is_whole(level: Plateau) -> bool:
+    """Whether a level has at least the sample with which it is looked at for the first time."""
+    return level.finished >= sample_sizes(level.users or 1, level.slo)[0]
 
 
 def protocol(settings: Any, options: Any) -> list[Phase]:

@@ -24,8 +24,8 @@ from pd_locust.load.plain_table import COLUMNS, row_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pd_locust.load.options import Settings
     from pd_locust.load.recorder import RecordsFile
+    from pd_locust.load.settings import Settings
     from pd_locust.plateau import Plateau
     from pd_locust.warnings import Doubt
 

@@ -212,8 +212,16 @@ def test_a_level_that_the_load_generator_limited_decides_nothing_but_of_failures
         *(Outcome.LIMITED, Outcome.LIMITED, Outcome.KEPT),
         *(Outcome.LIMITED, Outcome.KEPT),
     ]
-    assert main(["gate", str(late), "--baseline", str(runs["base"]), "--fail-if", "ttft_mean>1ms"]) == 0
-    assert "1 not decided: the load generator was the limit" in capsys.readouterr().out
+    command = ["gate", str(late), "--baseline", str(runs["base"]), "--fail-if", "ttft_mean>1ms"]
+    assert main([*command, "--fail-if", "failures>1%"]) == 0
+    assert "passed: 1 of 2 checks; 1 not decided: the load generator was the limit" in capsys.readouterr().out
+    # A gate of which no check decides anything is not passed.
+    assert main([*command, "--json", "-"]) == 2
+    assert json.loads(capsys.readouterr().out)["passed"] is False
+    assert main(command) == 2
+    assert (
+        "nothing could be decided; 1 not decided: the load generator was the limit" in capsys.readouterr().out
+    )
 
 
 def test_too_few_requests_for_a_limit_decide_nothing(tmp_path):

@@ -271,3 +271,12 @@ def swarms(url, service):
         return requests.post(f"{url}/swarm", data={"host": service.url}, timeout=10).ok
     except requests.ConnectionError:
         return False
+
+
+def test_a_service_with_a_short_context_is_searched_without_the_tier_that_is_not_held(simulator, run_locust):
+    service = simulator("--max-model-len", "16384")
+    run = run_locust(CAPACITY, "--host", service.url, "--pd-max-tokens", "8", "--run-time", "3s")
+
+    assert run.returncode == 0, run.output
+    assert "tier long: 6330 prompt tokens" in run.output
+    assert "tier xlong" not in run.output

@@ -335,3 +335,20 @@ def test_a_run_that_only_fails_ends_itself_with_a_clear_last_word_and_a_report(s
     assert "(--pd-max-failure-ratio 0.5)" in last_word
     assert "stream_error" in last_word
     assert "stream_error" in Path(f"{run.prefix}_report.md").read_text()
+
+
+def test_without_a_check_the_simulated_service_is_measured_all_the_same(run_locust):
+    run = run_locust(STREAM, "--pd-no-check", "--pd-tiers", "short", "--users", "2", "--run-time", "2s")
+
+    assert run.returncode == 0, run.output
+    assert {record["outcome"] for record in run.records()} - {"cut"} == {"success"}
+    assert run.description()["target"]["model"] == "qwen3.5-9b"
+
+
+def test_a_wrong_address_leaves_the_records_of_an_earlier_run_alone(run_locust, tmp_path):
+    (tmp_path / "run_requests.csv").write_text("earlier")
+
+    run = run_locust(STREAM, "--host", "htp://typo", "--users", "1", "--run-time", "1s")
+
+    assert run.returncode == 2, run.output
+    assert (tmp_path / "run_requests.csv").read_text() == "earlier"

@@ -14,7 +14,7 @@ import pytest
 
 from pd_locust.errors import ConfigError
 from pd_locust.failure import Category
-from pd_locust.load import options
+from pd_locust.load import options, settings
 from pd_locust.load.abort import FailureWindow
 from pd_locust.load.conductor import _Attendance
 from pd_locust.load.events import keep_out_of_total
@@ -184,12 +184,12 @@ def test_the_key_is_kept_outside_of_the_parsed_options():
 @pytest.mark.parametrize("text", ["16,x", "0", "-4", "1.5"])
 def test_levels_that_are_none_are_refused(text):
     with pytest.raises(ConfigError, match="--pd-levels"):
-        options.read_levels(text)
+        settings.read_levels(text)
 
 
 def test_levels_are_sorted_and_each_is_held_once():
-    assert options.read_levels("64, 16,64") == [16, 64]
-    assert options.read_levels("") == []
+    assert settings.read_levels("64, 16,64") == [16, 64]
+    assert settings.read_levels("") == []
 
 
 @pytest.mark.parametrize(
@@ -202,11 +202,11 @@ def test_levels_are_sorted_and_each_is_held_once():
 )
 def test_an_extra_body_that_would_break_the_benchmark_is_refused(given, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        options.extra_body_of(SimpleNamespace(pd_thinking="server", pd_extra_body=given))
+        settings.extra_body_of(SimpleNamespace(pd_thinking="server", pd_extra_body=given))
 
 
 def test_thinking_is_a_field_of_the_chat_template():
-    asked = options.extra_body_of(SimpleNamespace(pd_thinking="off", pd_extra_body='{"temperature": 0}'))
+    asked = settings.extra_body_of(SimpleNamespace(pd_thinking="off", pd_extra_body='{"temperature": 0}'))
     assert asked == {"chat_template_kwargs": {"enable_thinking": False}, "temperature": 0}
 
 
@@ -250,17 +250,17 @@ def test_a_tier_that_there_is_not_is_never_replaced_by_another():
         count_phase("--pd-concurrency", "64")
 
 
-def settings(*words: str) -> options.Settings:
+def read(*words: str) -> settings.Settings:
     parser = ArgumentParser()
     options.add_arguments(parser)
     options.add_capacity_arguments(parser)
-    return options.Settings.read(parser.parse_args(words))
+    return settings.Settings.read(parser.parse_args(words))
 
 
 def test_without_a_check_the_mix_is_sent_all_the_same():
-    read = settings("--pd-no-check", "--pd-mix", "short=6,long=1")
+    mixed = read("--pd-no-check", "--pd-mix", "short=6,long=1")
 
-    setup = prepare(read, read.tiers, base_url="http://host", api_key=None, model="m", run=1)
+    setup = prepare(mixed, mixed.tiers, base_url="http://host", api_key=None, model="m", run=1)
 
     assert setup.mix == {"short": 6, "long": 1}
 
@@ -268,8 +268,8 @@ def test_without_a_check_the_mix_is_sent_all_the_same():
 def test_only_tiers_that_will_be_held_are_prepared():
     given = SimpleNamespace(pd_levels="", pd_sweep_tiers=None)
 
-    assert CapacityShape.tiers_to_hold(None, settings(), given) == {"short", "medium", "long"}
-    assert CapacityShape.tiers_to_hold(None, settings("--pd-mix", "xlong=1"), given) == {
+    assert CapacityShape.tiers_to_hold(None, read(), given) == {"short", "medium", "long"}
+    assert CapacityShape.tiers_to_hold(None, read("--pd-mix", "xlong=1"), given) == {
         "short", "medium", "long", "xlong",
     }  # fmt: skip
 
@@ -277,7 +277,7 @@ def test_only_tiers_that_will_be_held_are_prepared():
         parser = ArgumentParser()
         parser.add_argument("--users", dest="num_users", type=int)
         options.add_benchmark_arguments(parser)
-        return BenchmarkShape.tiers_to_hold(None, settings(), parser.parse_args(words))
+        return BenchmarkShape.tiers_to_hold(None, read(), parser.parse_args(words))
 
     assert of_benchmark() == {"short", "medium", "long", "xlong"}
     assert of_benchmark("--pd-single-requests", "0") == {"short", "medium", "long"}
@@ -298,12 +298,12 @@ def test_only_tiers_that_will_be_held_are_prepared():
 )
 def test_what_cannot_be_done_is_refused_in_one_sentence(words, says):
     with pytest.raises(ConfigError, match=re.escape(says)):
-        settings(*words)
+        read(*words)
 
 
 def test_a_field_of_the_chat_template_goes_beside_thinking_and_may_replace_it():
     def sent(body):
-        return settings("--pd-thinking", "off", "--pd-extra-body", body).extra_body["chat_template_kwargs"]
+        return read("--pd-thinking", "off", "--pd-extra-body", body).extra_body["chat_template_kwargs"]
 
     assert sent('{"chat_template_kwargs": {"own": 1}}') == {"enable_thinking": False, "own": 1}
     assert sent('{"chat_template_kwargs": {"enable_thinking": true}}') == {"enable_thinking": True}
@@ -318,3 +318,20 @@ def test_workers_that_come_or_go_are_noticed_and_a_late_heartbeat_is_not(monkeyp
         seen.append(watch.has_changed(set(there)))
 
     assert seen == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize(("requests", "first"), [(143, 8), (144, 96)])
+def test_a_resumed_hold_counts_only_with_the_sample_that_a_verdict_takes(requests, first):
+    # 48 users, clearly within the limit; its first sample is three requests a user.
+    rows = [record(400 + n % 7, phase="sweep/short/48", users=48) for n in range(requests)]
+    plugin = SimpleNamespace(
+        settings=read("--pd-tiers", "short"),
+        live=None,
+        refused=True,
+        resumed_levels=lambda _tier: [(48, rows)],
+    )
+    options_of_search = SimpleNamespace(pd_start=8, pd_max_users=1024, pd_resolution=1, pd_level_max_s=60)
+
+    script = CapacityShape().script(plugin, options_of_search)
+    assert next(script).phase.users == first
+    script.close()

@@ -4,6 +4,8 @@ import sys
 from textwrap import dedent
 from types import SimpleNamespace
 
+import pytest
+
 from pd_locust.wire.patience import Patience
 
 # As under Locust: threads are greenlets, and starting one lets others run.
@@ -61,27 +63,19 @@ def test_a_silent_stream_of_a_forked_process_is_ended_as_well():
     assert output_of(A_FORKED_WORKER) == ["True", "True"]
 
 
-def test_before_the_first_text_patience_counts_from_the_sending_whatever_else_came():
+@pytest.mark.parametrize(("has_text", "expires_s"), [(False, 10), (True, 19)], ids=["before text", "after"])
+def test_patience_counts_from_the_sending_until_there_is_text_and_then_from_the_last_read(
+    has_text, expires_s
+):
     ours, theirs = socket.socketpair()
     answer = SimpleNamespace(reads=0, has_text=lambda: None)
     with ours, theirs, Patience(ours, answer, first_token_s=10, idle_s=10) as patience:
         began_s = patience._started_s
         answer.reads = 5
-        patience.look(began_s + 9)
+        if has_text:
+            patience.first_text()
+        for at_s in (9, expires_s - 0.1):
+            patience.look(began_s + at_s)
         assert not patience.expired
-        patience.look(began_s + 10.1)
-        assert patience.expired
-
-
-def test_after_the_first_text_patience_counts_from_the_last_read():
-    ours, theirs = socket.socketpair()
-    answer = SimpleNamespace(reads=0, has_text=lambda: None)
-    with ours, theirs, Patience(ours, answer, first_token_s=10, idle_s=10) as patience:
-        began_s = patience._started_s
-        answer.reads = 5
-        patience.first_text()
-        patience.look(began_s + 9)
-        patience.look(began_s + 18)
-        assert not patience.expired
-        patience.look(began_s + 19.1)
+        patience.look(began_s + expires_s + 0.1)
         assert patience.expired

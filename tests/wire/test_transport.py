@@ -21,6 +21,7 @@ from wire.scripted_server import HALF_CLOSE, HOLD, READ, RESET, ScriptedServer
 from pd_locust.endpoint import Endpoint
 from pd_locust.prompt import PromptText, prefixes
 from pd_locust.record import RequestRecord
+from pd_locust.wire.answer import Answer, ask_for_stamps
 from pd_locust.wire.chat import ChatRequest
 from pd_locust.wire.transport import Connection
 
@@ -478,6 +479,31 @@ def read_late(head, role_part, text_part, end_part, **ends):
     assert is_the_answer(record)
     assert record.ttst_ms > 1_100
     return record.ttft_ms
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's stamps are Linux's")
+def test_how_long_a_piece_without_data_has_waited_is_not_taken_off_the_next_read():
+    token = framed(text(" you"))
+    size_line, rest = token[:4], token[4:]
+    assert size_line.endswith(b"\r\n")
+    with (
+        ScriptedServer(
+            ((READ, CHUNKED, 0.1, framed(text("Hi")), 0.1, size_line, 0.6, rest, LAST),)
+        ) as server,
+        socket.create_connection(("127.0.0.1", server.port)) as sock,
+    ):
+        assert ask_for_stamps(sock)
+        sock.sendall(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+        answer = Answer(sock, method="POST")
+        answer.stamp(sock)
+        answer.begin()
+        now = answer.clock(time.perf_counter_ns)
+        answer.read1()
+        now()
+        answer.has_text()
+        time.sleep(0.4)  # the size line comes after 0.1 s and waits for 0.3 s
+        assert answer.read1() == text(" you")
+        assert time.perf_counter_ns() - now() < 100_000_000
 
 
 def test_no_read_is_earlier_than_the_one_before_it():
