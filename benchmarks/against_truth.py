@@ -90,7 +90,7 @@ def service(*, undisturbed: bool = False) -> Iterator[Service]:
     command = [
         sys.executable,
         "-m",
-        "pd_locust.sim",
+        "pd_sim",
         "--port",
         "0",
         "--exit-with-stdin",

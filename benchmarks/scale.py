@@ -78,7 +78,7 @@ def _measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         str(options.tokens),
     ]
     protocol = ROOT / "locustfiles" / ("pd_benchmark.py" if options.count else "pd_stream.py")
-    sim = [sys.executable, "-m", "pd_locust.sim", "--port", "0", "--exit-with-stdin", "--profile", "steady"]
+    sim = [sys.executable, "-m", "pd_sim", "--port", "0", "--exit-with-stdin", "--profile", "steady"]
     with subprocess.Popen(
         [*sim, "--time-scale", "0.05"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as service:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from pd_locust.phase import LEVEL_ROUNDS, level_phase
 from pd_locust.search import CapacitySearch
-from pd_locust.sim.profiles import LINEAR, QWEN
 from pd_locust.slo import DEFAULT_SLO, Verdict
+from pd_sim.profiles import LINEAR, QWEN
 
 if TYPE_CHECKING:
-    from pd_locust.sim.profiles import Profile
+    from pd_sim.profiles import Profile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 

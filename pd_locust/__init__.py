@@ -7,10 +7,10 @@ A map of the rooms; importing this patches, registers and loads nothing.
     pd_locust/*.py      the spine: what is measured and how it is judged; pure
     pd_locust/wire      bytes in, StreamTiming out
     pd_locust/load      Locust users, events, shapes, records
-    pd_locust/target    preflight and prompt fitting, over requests
+    pd_locust/check     preflight and prompt fitting, over requests
     pd_locust/analysis  pandas: from CSV to tables and reports
-    pd_locust/sim       a simulated PD service that shares no code with the rest
     pd_locust/cli.py    the pd-locust command
+    pd_sim              a simulated PD service that shares no code with the rest
 """
 
 from __future__ import annotations

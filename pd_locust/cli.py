@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["sim"]:
         # The simulator speaks for itself: it shares no code with the rest, not even options.
-        from pd_locust.sim.__main__ import main as simulate  # noqa: PLC0415
+        from pd_sim.__main__ import main as simulate  # noqa: PLC0415
 
         return simulate(arguments[1:])
     options = _parser().parse_args(arguments)
@@ -204,13 +204,13 @@ def _version() -> str:
 def _check(options: argparse.Namespace) -> int:
     from rich.console import Console  # noqa: PLC0415
 
+    from pd_locust.check.check import Timeouts  # noqa: PLC0415
+    from pd_locust.check.preflight import preflight  # noqa: PLC0415
+    from pd_locust.check.render import print_step  # noqa: PLC0415
     from pd_locust.endpoint import Endpoint  # noqa: PLC0415
     from pd_locust.language import Speech  # noqa: PLC0415
     from pd_locust.load.options import Secret, base_url_from_env, model_from_env  # noqa: PLC0415
     from pd_locust.load.settings import extra_body_of, header_of  # noqa: PLC0415
-    from pd_locust.target.check import Timeouts  # noqa: PLC0415
-    from pd_locust.target.preflight import preflight  # noqa: PLC0415
-    from pd_locust.target.render import print_step  # noqa: PLC0415
 
     key = Secret()
     options.pd_api_key = key.keep(options.pd_api_key or "")

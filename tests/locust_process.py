@@ -50,7 +50,7 @@ class Simulator:
 
 @contextmanager
 def running_simulator(*options: str) -> Iterator[Simulator]:
-    command = [sys.executable, "-m", "pd_locust.sim", "--port", "0", "--exit-with-stdin", *options]
+    command = [sys.executable, "-m", "pd_sim", "--port", "0", "--exit-with-stdin", *options]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         ready = process.stdout.readline()
         assert " ready http" in ready, ready

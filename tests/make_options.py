@@ -15,7 +15,7 @@ from locust.argument_parser import get_empty_argument_parser
 
 from pd_locust import cli
 from pd_locust.load import options
-from pd_locust.sim import __main__ as sim
+from pd_sim import __main__ as sim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -17,15 +17,15 @@ from pd_locust.phase import Phase, PhaseProgress, level_phase
 from pd_locust.plateau import Plateau
 from pd_locust.record import Outcome, Part, TokensSource
 from pd_locust.search import CapacitySearch, Found, GaveUp, Held, Hold
-from pd_locust.sim.job import Job
-from pd_locust.sim.model import deploy
 from pd_locust.spread import Latencies
+from pd_sim.job import Job
+from pd_sim.model import deploy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pd_locust.sim.profiles import Profile
     from pd_locust.slo import Slo
+    from pd_sim.profiles import Profile
 
 TIERS = {"short": 16, "medium": 850, "long": 6330}
 MAX_TOKENS = 256

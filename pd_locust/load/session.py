@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gevent
 from gevent.event import Event
 
+from pd_locust.check.step import secrets_of
 from pd_locust.load.health import ClientHealth
 from pd_locust.phase import Phase, PhaseKind, PhaseProgress
 from pd_locust.prompt import interleave, prefixes
 from pd_locust.record import Circumstances, Part, RequestRecord
-from pd_locust.target.step import secrets_of
 from pd_locust.tier import MIX
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pd_locust.access import authorization, streaming_headers, tls_context
+from pd_locust.check.check import Timeouts
+from pd_locust.check.control import ControlPlane
+from pd_locust.check.preflight import preflight
+from pd_locust.check.step import conceal, secrets_of
 from pd_locust.endpoint import Endpoint
 from pd_locust.errors import ConfigError
 from pd_locust.fit import Fit, fit_words
 from pd_locust.language import Speech
 from pd_locust.prompt import PromptText, prefixes
-from pd_locust.target.check import Timeouts
-from pd_locust.target.control import ControlPlane
-from pd_locust.target.preflight import preflight
-from pd_locust.target.step import conceal, secrets_of
 from pd_locust.tier import Tier
 from pd_locust.warnings import Doubt
 from pd_locust.wire.chat import ChatRequest

@@ -29,7 +29,7 @@ class SimulatedService:
     def start(cls, options: Any) -> SimulatedService:
         """Start it on a free loopback port and wait until it says that it is ready."""
         command = [
-            sys.executable, "-m", "pd_locust.sim", "--port", "0", "--exit-with-stdin",
+            sys.executable, "-m", "pd_sim", "--port", "0", "--exit-with-stdin",
             "--profile", options.pd_sim_profile, "--time-scale", str(options.pd_sim_time_scale),
         ]  # fmt: skip
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

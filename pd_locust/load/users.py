@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gevent
 from locust import User, constant, task
 
+from pd_locust.check.step import conceal
 from pd_locust.load import events
 from pd_locust.record import Circumstances, Outcome, RequestRecord
 from pd_locust.stream import Failure, StreamTiming
-from pd_locust.target.step import conceal
 from pd_locust.tier import EVERYDAY_TIERS
 from pd_locust.wire.measure import failure_of
 from pd_locust.wire.transport import Connection

@@ -5,8 +5,8 @@ import json
 from dataclasses import replace
 
 from pd_locust.record import COLUMNS, RECORD_VERSION
-from pd_locust.sim.oracle import closed_loop
-from pd_locust.sim.profiles import QWEN
+from pd_sim.oracle import closed_loop
+from pd_sim.profiles import QWEN
 
 PROMPT_TOKENS = {"short": 16, "medium": 850, "long": 6330}
 MAX_TOKENS = 32

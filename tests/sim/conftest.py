@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import pd_locust.sim.server
+import pd_sim.server
 
-_ROOT = Path(pd_locust.sim.server.__file__).parents[2]
+_ROOT = Path(pd_sim.server.__file__).parents[1]
 
 
 class Simulator:
@@ -21,7 +21,7 @@ class Simulator:
 
     def __init__(self, *options):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pd_locust.sim", "--port", "0", "--exit-with-stdin", *options],
+            [sys.executable, "-m", "pd_sim", "--port", "0", "--exit-with-stdin", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from pd_locust.sim.faults import Fault
+from pd_sim.faults import Fault
 
 
 def with_fault(fault):

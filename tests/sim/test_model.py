@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pd_locust.sim.job import Job
-from pd_locust.sim.linear import LinearService
-from pd_locust.sim.model import Deployment
-from pd_locust.sim.profiles import LINEAR, QWEN, PdProfile
+from pd_sim.job import Job
+from pd_sim.linear import LinearService
+from pd_sim.model import Deployment
+from pd_sim.profiles import LINEAR, QWEN, PdProfile
 
 # Round numbers, so that every time below can be worked out in the head: prefill 10 ms + 10 us a token,
 # transfer 1 ms + 10 us a token (1,250 bytes at 1 Gb/s), a decode step 2 ms + 1 ms a request.

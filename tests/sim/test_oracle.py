@@ -3,12 +3,12 @@ import statistics
 
 import pytest
 
-from pd_locust.sim.__main__ import main
-from pd_locust.sim.job import Job
-from pd_locust.sim.limit import Limit, percentile
-from pd_locust.sim.model import Deployment
-from pd_locust.sim.oracle import closed_loop, max_concurrency, summary
-from pd_locust.sim.profiles import LINEAR, QWEN
+from pd_sim.__main__ import main
+from pd_sim.job import Job
+from pd_sim.limit import Limit, percentile
+from pd_sim.model import Deployment
+from pd_sim.oracle import closed_loop, max_concurrency, summary
+from pd_sim.profiles import LINEAR, QWEN
 
 TTFT_MEAN_500MS = Limit("ttft", "mean", 500.0)
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pd_locust.sim.__main__ import main
+from pd_sim.__main__ import main
 
 
 def read_all(link):
@@ -22,7 +22,7 @@ def read_all(link):
 
 def test_the_ready_line_says_where_and_what(sim):
     assert re.fullmatch(
-        r"pd_locust\.sim ready http://127\.0\.0\.1:\d+ model=qwen3\.5-9b profile=qwen3\.5-9b-8p8d pairs=8\n",
+        r"pd_sim ready http://127\.0\.0\.1:\d+ model=qwen3\.5-9b profile=qwen3\.5-9b-8p8d pairs=8\n",
         sim.ready_line,
     )
 

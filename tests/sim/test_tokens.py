@@ -1,6 +1,6 @@
 import pytest
 
-from pd_locust.sim.tokens import OUTPUT_WORDS, block_hashes, count_tokens
+from pd_sim.tokens import OUTPUT_WORDS, block_hashes, count_tokens
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from pd_locust.warnings import Doubt, buffered_streams, chunk_counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pd_locust.check.probe import Probe
     from pd_locust.stream import Failure
-    from pd_locust.target.probe import Probe
 
 _MANY_TOKENS = 16
 

@@ -1,4 +1,4 @@
-"""`python -m pd_locust.sim`: serve a simulated LLM service, or ask the oracle about it."""
+"""`python -m pd_sim`: serve a simulated LLM service, or ask the oracle about it."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pd_locust.sim import oracle
-from pd_locust.sim.connection import Connection
-from pd_locust.sim.faults import Fault
-from pd_locust.sim.limit import Limit
-from pd_locust.sim.profiles import PROFILES, QWEN
-from pd_locust.sim.replies import RoleChunk
-from pd_locust.sim.server import Settings, Simulator
+from pd_sim import oracle
+from pd_sim.connection import Connection
+from pd_sim.faults import Fault
+from pd_sim.limit import Limit
+from pd_sim.profiles import PROFILES, QWEN
+from pd_sim.replies import RoleChunk
+from pd_sim.server import Settings, Simulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _EXAMPLES = """
 examples:
-  python -m pd_locust.sim                                     the default deployment on port 8000
-  python -m pd_locust.sim --port 0 --time-scale 0.1           a free port, ten times faster
-  python -m pd_locust.sim --fault error-mid-stream --fault-ratio 0.05
-  python -m pd_locust.sim --oracle 'ttft_mean<=500ms'         its capacity at 16, 850 and 6330 prompt tokens
+  python -m pd_sim                                     the default deployment on port 8000
+  python -m pd_sim --port 0 --time-scale 0.1           a free port, ten times faster
+  python -m pd_sim --fault error-mid-stream --fault-ratio 0.05
+  python -m pd_sim --oracle 'ttft_mean<=500ms'         its capacity at 16, 850 and 6330 prompt tokens
 """
 
 
@@ -89,7 +89,7 @@ async def _serve(settings: Settings, host: str, port: int, exit_with_stdin: bool
     gc.set_threshold(50_000, 20, 100)
     address, actual_port = server.sockets[0].getsockname()[:2]
     print(
-        f"pd_locust.sim ready http://{address}:{actual_port} "
+        f"pd_sim ready http://{address}:{actual_port} "
         f"model={settings.model} profile={settings.profile.name} pairs={settings.profile.pairs}",
         flush=True,
     )
@@ -137,7 +137,7 @@ def _ask_oracle(options: argparse.Namespace, limit: Limit) -> dict[str, object]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m pd_locust.sim",
+        prog="python -m pd_sim",
         description="A simulated LLM service with Prefill/Decode disaggregation.",
         epilog=f"faults:\n{_fault_names()}\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -12,10 +12,10 @@ from pd_locust.wire.chat import one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pd_locust.check.control import ModelList
+    from pd_locust.check.probe import Probe
     from pd_locust.endpoint import Endpoint
     from pd_locust.stream import Failure
-    from pd_locust.target.control import ModelList
-    from pd_locust.target.probe import Probe
 
 _HTML = re.compile(rb"<!doctype html|<html", re.IGNORECASE)
 _TITLE = re.compile(rb"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pd_locust.sim.connection import Refusal
-from pd_locust.sim.tokens import TEMPLATE_TOKENS, count_tokens
+from pd_sim.connection import Refusal
+from pd_sim.tokens import TEMPLATE_TOKENS, count_tokens
 
 DEFAULT_MAX_TOKENS = 16
 

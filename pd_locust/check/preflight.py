@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pd_locust.target.check import Check, Subject, Timeouts
-from pd_locust.target.step import Status, Step, conceal, secrets_of
+from pd_locust.check.check import Check, Subject, Timeouts
+from pd_locust.check.step import Status, Step, conceal, secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

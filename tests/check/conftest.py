@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from check.scripted import Scripted
 from locust_process import running_simulator
-from target.scripted import Scripted
 
+from pd_locust.check.check import Timeouts
+from pd_locust.check.preflight import preflight
 from pd_locust.endpoint import Endpoint
-from pd_locust.target.check import Timeouts
-from pd_locust.target.preflight import preflight
 
 ROOT = Path(__file__).resolve().parents[2]
 PROXY_VARIABLES = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"}

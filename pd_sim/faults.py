@@ -6,14 +6,14 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pd_locust.sim.connection import Refusal
-from pd_locust.sim.replies import DONE, LAST_CHUNK, ReplyForm, StreamReply, event, framed
+from pd_sim.connection import Refusal
+from pd_sim.replies import DONE, LAST_CHUNK, ReplyForm, StreamReply, event, framed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pd_locust.sim.connection import Connection
-    from pd_locust.sim.truth import Trace
+    from pd_sim.connection import Connection
+    from pd_sim.truth import Trace
 
 
 class Fault(StrEnum):

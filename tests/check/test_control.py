@@ -3,8 +3,8 @@
 import pytest
 from wire.scripted_server import READ, ScriptedServer
 
+from pd_locust.check.control import ControlPlane
 from pd_locust.endpoint import Endpoint
-from pd_locust.target.control import ControlPlane
 
 
 def counts_of(body: bytes) -> list[int | None]:

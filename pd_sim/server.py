@@ -11,17 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
-from pd_locust.sim import chat
-from pd_locust.sim.alarm import Alarm
-from pd_locust.sim.connection import Connection, Refusal, Request
-from pd_locust.sim.faults import IN_STREAM, Fault, FaultyStreamReply, refusal
-from pd_locust.sim.job import Job
-from pd_locust.sim.metrics import CONTENT_TYPE, Metrics
-from pd_locust.sim.model import deploy
-from pd_locust.sim.profiles import LinearProfile, Profile
-from pd_locust.sim.replies import JsonReply, Reply, ReplyForm, RoleChunk, StreamReply
-from pd_locust.sim.tokens import TEMPLATE_TOKENS, block_hashes, count_tokens
-from pd_locust.sim.truth import Trace, Truth
+from pd_sim import chat
+from pd_sim.alarm import Alarm
+from pd_sim.connection import Connection, Refusal, Request
+from pd_sim.faults import IN_STREAM, Fault, FaultyStreamReply, refusal
+from pd_sim.job import Job
+from pd_sim.metrics import CONTENT_TYPE, Metrics
+from pd_sim.model import deploy
+from pd_sim.profiles import LinearProfile, Profile
+from pd_sim.replies import JsonReply, Reply, ReplyForm, RoleChunk, StreamReply
+from pd_sim.tokens import TEMPLATE_TOKENS, block_hashes, count_tokens
+from pd_sim.truth import Trace, Truth
 
 if TYPE_CHECKING:
     import asyncio
@@ -211,7 +211,7 @@ class Simulator:
             "id": self._settings.model,
             "object": "model",
             "created": int(time.time()),
-            "owned_by": "pd_locust.sim",
+            "owned_by": "pd_sim",
             "max_model_len": self._settings.max_model_len_tokens,
         }
         _reply_json(connection, {"object": "list", "data": [card]})

@@ -6,13 +6,13 @@ import math
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
-from pd_locust.sim.job import Job
-from pd_locust.sim.limit import Limit, percentile
-from pd_locust.sim.model import deploy
+from pd_sim.job import Job
+from pd_sim.limit import Limit, percentile
+from pd_sim.model import deploy
 
 if TYPE_CHECKING:
-    from pd_locust.sim.job import Service
-    from pd_locust.sim.profiles import Profile
+    from pd_sim.job import Service
+    from pd_sim.profiles import Profile
 
 MAX_USERS = 4096
 

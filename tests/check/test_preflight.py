@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import socket
 
+from check.scripted import Answer, chunk, model_list, sse, tokens
 from rich.cells import cell_len
-from target.scripted import Answer, chunk, model_list, sse, tokens
 
+from pd_locust.check.check import Timeouts
+from pd_locust.check.render import render
 from pd_locust.failure import Category
-from pd_locust.target.check import Timeouts
-from pd_locust.target.render import render
 
 REFUSES_IGNORE_EOS = Answer.json(
     {"detail": [{"type": "extra_forbidden", "msg": "Unexpected fields: ignore_eos"}]}, 422

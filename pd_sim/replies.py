@@ -8,11 +8,11 @@ import zlib
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from pd_locust.sim.tokens import OUTPUT_WORDS
+from pd_sim.tokens import OUTPUT_WORDS
 
 if TYPE_CHECKING:
-    from pd_locust.sim.connection import Connection
-    from pd_locust.sim.truth import Trace
+    from pd_sim.connection import Connection
+    from pd_sim.truth import Trace
 
 DONE = b"data: [DONE]\n\n"
 LAST_CHUNK = b"0\r\n\r\n"

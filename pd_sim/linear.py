@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from pd_locust.sim.job import Emission, Job
+from pd_sim.job import Emission, Job
 
 if TYPE_CHECKING:
-    from pd_locust.sim.profiles import LinearProfile
+    from pd_sim.profiles import LinearProfile
 
 _GOLDEN_RATIO = 0.6180339887498949
 

@@ -15,10 +15,10 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pd_locust.sim.instances import Decode, Flight, Prefill, PrefixCache, Stage
-from pd_locust.sim.job import Emission, Job, Service
-from pd_locust.sim.linear import LinearService
-from pd_locust.sim.profiles import LinearProfile, PdProfile, Profile
+from pd_sim.instances import Decode, Flight, Prefill, PrefixCache, Stage
+from pd_sim.job import Emission, Job, Service
+from pd_sim.linear import LinearService
+from pd_sim.profiles import LinearProfile, PdProfile, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,9 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 from pd_locust.access import tls_context
+from pd_locust.check.step import Step
 from pd_locust.failure import Category
 from pd_locust.stream import Failure
-from pd_locust.target.step import Step
 from pd_locust.wire.transport import connect_failure
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from pd_locust.check.step import printable
 from pd_locust.prompt import PromptText, prefixes
 from pd_locust.record import Circumstances, Part, RequestRecord
 from pd_locust.stream import Failure, StreamTiming
-from pd_locust.target.step import printable
 from pd_locust.units import format_count, format_ms
 from pd_locust.wire.answer import Answer
 from pd_locust.wire.chat import ChatRequest, read_event

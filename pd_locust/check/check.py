@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pd_locust.access import authorization, streaming_headers, tls_context
-from pd_locust.failure import Category
-from pd_locust.stream import Failure
-from pd_locust.target import network
-from pd_locust.target.advice import Circumstance, likely_causes
-from pd_locust.target.control import ControlPlane, ModelList
-from pd_locust.target.doubts import (
+from pd_locust.check import network
+from pd_locust.check.advice import Circumstance, likely_causes
+from pd_locust.check.control import ControlPlane, ModelList
+from pd_locust.check.doubts import (
     doubts_of_stream,
     flaky,
     ignore_eos_refused,
     model_not_listed,
     silent_first_token,
 )
-from pd_locust.target.probe import Probe, probe
-from pd_locust.target.step import Step
+from pd_locust.check.probe import Probe, probe
+from pd_locust.check.step import Step
+from pd_locust.failure import Category
+from pd_locust.stream import Failure
 from pd_locust.wire.transport import Connection
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pd_locust.sim.job import Job
-    from pd_locust.sim.profiles import PdProfile
+    from pd_sim.job import Job
+    from pd_sim.profiles import PdProfile
 
 
 class Stage(Enum):

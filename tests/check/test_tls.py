@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from target.scripted import Answer, model_list, tokens
+from check.scripted import Answer, model_list, tokens
 
 from pd_locust.failure import Category
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from pd_locust.check.step import Status, Step, printable
 from pd_locust.language import ENGLISH
-from pd_locust.target.step import Status, Step, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
