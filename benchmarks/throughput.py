@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from against_truth import EVENTS_BESIDE_TOKENS, Load, Measured, figures, machine, median, pd_locust, run
 
-from pd_locust.record import Circumstances, Part, RequestRecord
-from pd_locust.wire.measure import measure
+from pd_locust.record import Part, RequestContext, RequestRecord
+from pd_locust.wire.events import measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,7 +95,7 @@ def parse_and_record(reads: list[bytes]) -> object:
     return RequestRecord.from_timing(_SEEN, timing).to_row()
 
 
-_SEEN = Circumstances("r", 1, "stream", "short", 1, Part.SAMPLE, 0, 0, 0, 1)
+_SEEN = RequestContext("r", 1, "stream", "short", 1, Part.SAMPLE, 0, 0, 0, 1)
 
 
 def decode_only(reads: list[bytes]) -> object:

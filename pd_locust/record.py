@@ -7,8 +7,7 @@ from enum import StrEnum
 from operator import sub
 from typing import TYPE_CHECKING, Any
 
-from pd_locust.failure import Category
-from pd_locust.stream import Failure
+from pd_locust.stream import Category, Failure
 from pd_locust.summary import percentile
 from pd_locust.units import NS_PER_MS, ns_to_ms
 
@@ -53,7 +52,7 @@ class TokensSource(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class RequestContext:
     """What the load knows about a request before its answer comes."""
 
     request_id: str
@@ -121,7 +120,7 @@ class RequestRecord:
     @classmethod
     def from_timing(
         cls,
-        seen: Circumstances,
+        seen: RequestContext,
         timing: StreamTiming,
         *,
         cut: bool = False,

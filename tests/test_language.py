@@ -8,10 +8,10 @@ import pd_locust
 from pd_locust.analysis.compare import Finding
 from pd_locust.analysis.gate import Outcome
 from pd_locust.errors import ConfigError
-from pd_locust.failure import Category
 from pd_locust.language import ENGLISH, Language, Speech
 from pd_locust.search import CapacitySearch, Held, Hold, Void
 from pd_locust.slo import Verdict
+from pd_locust.stream import Category
 
 PACKAGE = Path(pd_locust.__file__).parent
 CHINESE = Speech.of(Language.ZH)

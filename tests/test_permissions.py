@@ -105,7 +105,7 @@ def test_every_room_is_in_the_table_and_has_modules():
         ("pd_locust/plateau.py", "from pd_locust import cli", "pd_locust.cli"),
         ("pd_locust/plateau.py", "import numpy", "numpy"),
         ("pd_locust/slo.py", "if TYPE_CHECKING:\n    from gevent.event import Event", "gevent.event.Event"),
-        ("pd_locust/wire/transport.py", "import requests.adapters", "requests.adapters"),
+        ("pd_locust/wire/connection.py", "import requests.adapters", "requests.adapters"),
         ("pd_locust/wire/chat.py", "from ..load import users", "pd_locust.load.users"),
         ("pd_locust/wire/chat.py", "import importlib\nimportlib.import_module('pandas')", "pandas"),
         ("pd_locust/load/users.py", "from pd_sim.server import Server", "pd_sim.server.Server"),
@@ -128,7 +128,7 @@ def test_a_violation_is_caught(path, source, caught):
     [
         ("pd_locust/cli.py", "def report():\n    import pandas"),
         ("pd_locust/cli.py", "import json"),
-        ("pd_locust/load/users.py", "from locust import User\nfrom pd_locust.wire import transport"),
+        ("pd_locust/load/users.py", "from locust import User\nfrom pd_locust.wire import connection"),
         ("pd_locust/wire/chat.py", "from pd_locust.stream import Category\nimport orjson"),
         ("pd_sim/server.py", "from . import job\nfrom pd_sim import model\nimport uvloop"),
     ],
@@ -157,7 +157,7 @@ def loaded_by(statement):
         ("import pd_locust.cli", {"locust", "gevent", "pandas", "requests", "rich"}),
         ("import pd_locust.plateau, pd_locust.capacity", {"locust", "gevent", "pandas", "requests"}),
         (
-            "import pd_locust.wire.transport, pd_locust.wire.replay",
+            "import pd_locust.wire.connection, pd_locust.wire.replay",
             {"locust", "gevent", "pandas", "requests"},
         ),
         ("import pd_sim.__main__", {"pd_locust", "locust", "gevent", "pandas", "requests", "orjson"}),

@@ -4,20 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pd_locust.failure import Category
 from pd_locust.record import (
     COLUMNS,
-    Circumstances,
     Outcome,
     Part,
+    RequestContext,
     RequestRecord,
     TokensSource,
     came_in_bursts,
 )
-from pd_locust.stream import Failure, StreamTiming
+from pd_locust.stream import Category, Failure, StreamTiming
 
 MS = 1_000_000
-SEEN = Circumstances(
+SEEN = RequestContext(
     "id-1", 2, "stream", "short", 64, Part.SAMPLE, 3, 7, 1_700_000_000_000_000, 5, 1.25, reconnected=True
 )
 

@@ -14,9 +14,9 @@ import gevent
 
 from pd_locust.access import streaming_headers
 from pd_locust.endpoint import Endpoint
-from pd_locust.record import COLUMNS, Circumstances, Part, RequestRecord
+from pd_locust.record import COLUMNS, Part, RequestContext, RequestRecord
 from pd_locust.wire.chat import ChatRequest
-from pd_locust.wire.transport import Connection
+from pd_locust.wire.connection import Connection
 
 URL, STREAMS, ROUNDS, TOKENS, PREFIX = sys.argv[1:6]
 REQUEST = ChatRequest.build(model="qwen3.5-9b", text="hello", max_tokens=int(TOKENS), ignore_eos=True)
@@ -29,7 +29,7 @@ def stream(number: int) -> None:
     gevent.sleep(1)  # until all are connected: connecting is no part of it
     for turn in range(int(ROUNDS)):
         request_id = f"wire-{number}-{turn}"
-        seen = Circumstances(request_id, 1, "wire", "short", None, Part.SAMPLE, 0, number, 0, int(STREAMS))
+        seen = RequestContext(request_id, 1, "wire", "short", None, Part.SAMPLE, 0, number, 0, int(STREAMS))
         sent_ns = time.perf_counter_ns()
         connection.send(request_id, REQUEST.body(""))
         ROWS.append(RequestRecord.from_timing(seen, connection.receive(sent_ns)).to_row())

@@ -9,9 +9,9 @@ from pd_locust.analysis.columns import Columns
 from pd_locust.analysis.csvfile import first_line, read_csv
 from pd_locust.analysis.level import Kind, Level, Selection
 from pd_locust.errors import HistoryError
-from pd_locust.failure import Category
 from pd_locust.plateau import EVERYTHING, FIRST_WAVE, STEADY, Plateau
 from pd_locust.record import RECORD_VERSION, Outcome, Part, TokensSource
+from pd_locust.stream import Category
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pd_locust.failure import Category
+from pd_locust.stream import Category
 from pd_locust.wire.chat import one_line
 
 if TYPE_CHECKING:

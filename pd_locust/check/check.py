@@ -20,9 +20,8 @@ from pd_locust.check.doubts import (
 )
 from pd_locust.check.probe import Probe, probe
 from pd_locust.check.step import Step
-from pd_locust.failure import Category
-from pd_locust.stream import Failure
-from pd_locust.wire.transport import Connection
+from pd_locust.stream import Category, Failure
+from pd_locust.wire.connection import Connection
 
 if TYPE_CHECKING:
     import socket

@@ -11,8 +11,7 @@ from requests.adapters import HTTPAdapter
 
 from pd_locust.access import tls_context
 from pd_locust.errors import ConfigError
-from pd_locust.failure import Category
-from pd_locust.stream import Failure
+from pd_locust.stream import Category, Failure
 from pd_locust.wire.chat import one_line, status_failure
 
 if TYPE_CHECKING:

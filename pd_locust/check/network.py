@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pd_locust.access import tls_context
 from pd_locust.check.step import Step
-from pd_locust.failure import Category
-from pd_locust.stream import Failure
-from pd_locust.wire.transport import connect_failure
+from pd_locust.stream import Category, Failure
+from pd_locust.wire.connection import connect_failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,15 +11,15 @@ import orjson
 
 from pd_locust.check.step import printable
 from pd_locust.prompt import PromptText, prefixes
-from pd_locust.record import Circumstances, Part, RequestRecord
+from pd_locust.record import Part, RequestContext, RequestRecord
 from pd_locust.stream import Failure, StreamTiming
 from pd_locust.units import format_count, format_ms
-from pd_locust.wire.answer import Answer
 from pd_locust.wire.chat import ChatRequest, read_event
-from pd_locust.wire.measure import failure_of
+from pd_locust.wire.chunked import ChunkedResponse
+from pd_locust.wire.events import failure_of
 
 if TYPE_CHECKING:
-    from pd_locust.wire.transport import Connection
+    from pd_locust.wire.connection import Connection
 
 _LENGTH_FIELDS = ("max_tokens", "max_completion_tokens")
 _HEARD_BYTES = 16_384
@@ -128,7 +128,7 @@ _FACTS = (
 )  # fmt: skip
 
 
-class _Overheard(Answer):
+class _Overheard(ChunkedResponse):
     """An answer that remembers how its body began."""
 
     heard = b""
@@ -164,7 +164,7 @@ def probe(
     request_id = f"check-{seed:08x}"
     answers: list[_Overheard] = []
 
-    def overhear(*args: Any, **options: Any) -> Answer:
+    def overhear(*args: Any, **options: Any) -> ChunkedResponse:
         answers.append(_Overheard(*args, **options))
         return answers[-1]
 
@@ -186,7 +186,7 @@ def probe(
 
 
 def _probe_of(timing: StreamTiming, request_id: str, answer: _Overheard | None) -> Probe:
-    seen = Circumstances(request_id, 0, "check", "check", 1, Part.SAMPLE, 0, 0, 0, 1)
+    seen = RequestContext(request_id, 0, "check", "check", 1, Part.SAMPLE, 0, 0, 0, 1)
     record = RequestRecord.from_timing(seen, timing)
     if answer is None or timing.status is None:
         return Probe(record, timing.failure)

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pd_locust.failure import Category
+    from pd_locust.stream import Category
 
 WINDOW_S = 30.0
 _LEAST_FINISHED = 50

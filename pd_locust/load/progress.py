@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from rich.cells import set_cell_size
 
-from pd_locust.failure import Category
 from pd_locust.language import Speech
 from pd_locust.record import Outcome, Part
 from pd_locust.search import Found, GaveUp, Held, Void, settled
 from pd_locust.slo import Verdict
+from pd_locust.stream import Category
 from pd_locust.units import format_count, format_ms, format_percent
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pd_locust.check.step import secrets_of
 from pd_locust.load.health import ClientHealth
 from pd_locust.phase import Phase, PhaseKind, PhaseProgress
 from pd_locust.prompt import interleave, prefixes
-from pd_locust.record import Circumstances, Part, RequestRecord
+from pd_locust.record import Part, RequestContext, RequestRecord
 from pd_locust.tier import MIX
 
 if TYPE_CHECKING:
@@ -160,13 +160,13 @@ class Session:
         """Return the body of the next request of this tier, or of the mix; no two of a run are alike."""
         return self._requests[next(self._mix) if tier == MIX else tier].body(next(self._prefixes))
 
-    def begin(self, user: StreamUser, tier: str, ticket: Ticket, connect_ms: float | None) -> Circumstances:
+    def begin(self, user: StreamUser, tier: str, ticket: Ticket, connect_ms: float | None) -> RequestContext:
         """Note that a request starts now, and say under which circumstances."""
         self.in_flight += 1
         self._streaming.add(user)
         self._serial += 1
         run = self.setup.run if self.setup else 0
-        return Circumstances(
+        return RequestContext(
             request_id=f"pd{self._epoch_ns & 0xFFFFFFFF:08x}-{run}-{self.worker}-{self._serial}",
             run=run,
             phase=ticket.phase.name,

@@ -13,11 +13,11 @@ from locust import User, constant, task
 
 from pd_locust.check.step import conceal
 from pd_locust.load import events
-from pd_locust.record import Circumstances, Outcome, RequestRecord
+from pd_locust.record import Outcome, RequestContext, RequestRecord
 from pd_locust.stream import Failure, StreamTiming
 from pd_locust.tier import EVERYDAY_TIERS
-from pd_locust.wire.measure import failure_of
-from pd_locust.wire.transport import Connection
+from pd_locust.wire.connection import Connection
+from pd_locust.wire.events import failure_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +99,7 @@ class StreamUser(User):  # type: ignore[misc]
         elif record.outcome is Outcome.FAILURE:
             gevent.sleep(self._backoff.next_s(timing.retry_after_s))
 
-    def _record(self, seen: Circumstances, timing: StreamTiming | None, *, cut: bool) -> RequestRecord:
+    def _record(self, seen: RequestContext, timing: StreamTiming | None, *, cut: bool) -> RequestRecord:
         health = self.session.health
         lag_ms = None
         if timing is not None and timing.failure is not None:
@@ -112,8 +112,8 @@ class StreamUser(User):  # type: ignore[misc]
         )
 
     def _exchange(
-        self, seen: Circumstances, body: bytes, *, kept: bool
-    ) -> tuple[Circumstances, StreamTiming]:
+        self, seen: RequestContext, body: bytes, *, kept: bool
+    ) -> tuple[RequestContext, StreamTiming]:
         """Send and read. A kept connection that the server had closed meanwhile is replaced once.
 
         That shows at once. A connection that ends later, without an answer, was ended over this request: a failure.

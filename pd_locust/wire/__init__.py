@@ -1,1 +1,1 @@
-"""Bytes in, StreamTiming out. Only transport.py touches a socket; nothing here reads a clock of its own."""
+"""Bytes in, StreamTiming out. Only connection.py touches a socket; nothing here reads a clock of its own."""

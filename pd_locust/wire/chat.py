@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from pd_locust.failure import Category
-from pd_locust.stream import MESSAGE_LIMIT, Failure
+from pd_locust.stream import MESSAGE_LIMIT, Category, Failure
 
 DONE = "[DONE]"
 _ACCEPTED_FINISHES = frozenset({"stop", "length", "tool_calls", "function_call"})

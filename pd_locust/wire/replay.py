@@ -7,9 +7,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from pd_locust.errors import StreamError
-from pd_locust.record import Circumstances, Outcome, Part, RequestRecord
-from pd_locust.wire.answer import Answer
-from pd_locust.wire.transport import judge_response
+from pd_locust.record import Outcome, Part, RequestContext, RequestRecord
+from pd_locust.wire.chunked import ChunkedResponse
+from pd_locust.wire.connection import judge_response
 
 if TYPE_CHECKING:
     import socket
@@ -35,7 +35,7 @@ def replay(raw: bytes) -> dict[str, Any]:
     if not raw.startswith(b"HTTP/"):
         raise StreamError("no HTTP status line at the start; save the answer with curl -sSN -i --raw")
     saved: socket.socket = _Saved(raw)  # type: ignore[assignment]
-    response = Answer(saved, method="POST")
+    response = ChunkedResponse(saved, method="POST")
     clock = count(1, 1_000_000)
     timing = judge_response(response, lambda: next(clock), sent_ns=0)
     return verdict(timing)
@@ -43,7 +43,7 @@ def replay(raw: bytes) -> dict[str, Any]:
 
 def verdict(timing: StreamTiming) -> dict[str, Any]:
     """Say what a user would record of this answer, without its times."""
-    seen = Circumstances("replay", 1, "replay", "replay", 1, Part.SAMPLE, 0, 0, 0, 1)
+    seen = RequestContext("replay", 1, "replay", "replay", 1, Part.SAMPLE, 0, 0, 0, 1)
     record = RequestRecord.from_timing(seen, timing)
     return {
         "status": record.status,

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from pd_locust.check.check import Timeouts
 from pd_locust.check.render import render
-from pd_locust.failure import Category
+from pd_locust.stream import Category
 
 REFUSES_IGNORE_EOS = Answer.json(
     {"detail": [{"type": "extra_forbidden", "msg": "Unexpected fields: ignore_eos"}]}, 422

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from check.scripted import Answer, model_list, tokens
 
-from pd_locust.failure import Category
+from pd_locust.stream import Category
 
 
 def generate(body):

@@ -136,7 +136,7 @@ CTRL_C_IN_A_STREAM = """
 import os, signal, sys
 sys.path.insert(0, {folder!r})
 from pd_stream import *
-from pd_locust.wire.transport import Connection
+from pd_locust.wire.connection import Connection
 
 receive, streams = Connection.receive, []
 

@@ -4,18 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from pd_locust.failure import Category
 from pd_locust.load.level import Curve, Values
 from pd_locust.load.live import Live, SearchState, client_to_json
 from pd_locust.phase import Phase, PhaseKind
 from pd_locust.plateau import Plateau
-from pd_locust.record import Circumstances, Outcome, Part, RequestRecord, TokensSource
+from pd_locust.record import Outcome, Part, RequestContext, RequestRecord, TokensSource
 from pd_locust.search import Bracket, Found, GaveUp, Hold
 from pd_locust.slo import Slo
-from pd_locust.stream import StreamTiming
+from pd_locust.stream import Category, StreamTiming
 
 SLO = Slo.parse("ttft_mean<=500ms")
-_SEEN = Circumstances("pd1", 1, "stream", "short", 4, Part.SAMPLE, 0, 1, 0, 1)
+_SEEN = RequestContext("pd1", 1, "stream", "short", 4, Part.SAMPLE, 0, 1, 0, 1)
 _PLAIN = replace(
     RequestRecord.from_timing(_SEEN, StreamTiming(0), loop_lag_ms=0.7, client_cpu_share=0.25),
     outcome=Outcome.SUCCESS, e2e_ms=300.0, tpot_ms=10.0, output_tokens=21, tokens_source=TokensSource.USAGE,

@@ -13,7 +13,6 @@ import locust.stats
 import pytest
 
 from pd_locust.errors import ConfigError
-from pd_locust.failure import Category
 from pd_locust.load import options, settings
 from pd_locust.load.abort import FailureWindow
 from pd_locust.load.conductor import _Attendance
@@ -25,16 +24,16 @@ from pd_locust.load.shapes import BenchmarkShape, CapacityShape, protocol
 from pd_locust.load.users import Backoff
 from pd_locust.phase import Phase, PhaseKind, level_phase
 from pd_locust.prompt import interleave
-from pd_locust.record import Circumstances, Outcome, Part, RequestRecord
+from pd_locust.record import Outcome, Part, RequestContext, RequestRecord
 from pd_locust.spread import Latencies
-from pd_locust.stream import StreamTiming
+from pd_locust.stream import Category, StreamTiming
 from pd_locust.tier import STANDARD_TIERS, choose_tiers
 
 
 def record(
     e2e_ms: float, *, phase: str = "sweep/short/10", users: int = 10, tier: str = "short"
 ) -> RequestRecord:
-    seen = Circumstances("id", 1, phase, tier, users, Part.SAMPLE, 0, 1, 1_000_000, 1)
+    seen = RequestContext("id", 1, phase, tier, users, Part.SAMPLE, 0, 1, 1_000_000, 1)
     timing = StreamTiming(0, text_ns=[int(e2e_ms * 5e5)], end_ns=int(e2e_ms * 1e6), finish_reason="length")
     return RequestRecord.from_timing(seen, timing)
 

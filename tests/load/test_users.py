@@ -12,10 +12,9 @@ from wire.scripted_server import READ, RESET, ScriptedServer
 
 from pd_locust.check.step import secrets_of
 from pd_locust.endpoint import Endpoint
-from pd_locust.failure import Category
 from pd_locust.load.users import StreamUser
-from pd_locust.stream import Failure, StreamTiming
-from pd_locust.wire.transport import Connection
+from pd_locust.stream import Category, Failure, StreamTiming
+from pd_locust.wire.connection import Connection
 
 pytestmark = pytest.mark.alone
 

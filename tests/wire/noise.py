@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from wire.hand_made import DONE, HAND_MADE, event, role, text, usage
 from wire.reading import SEEN, SENT_NS
 
-from pd_locust.failure import Category
 from pd_locust.record import COLUMNS, Outcome, RequestRecord
-from pd_locust.wire.measure import measure
+from pd_locust.stream import Category
+from pd_locust.wire.events import measure
 from pd_locust.wire.replay import replay
 
 if TYPE_CHECKING:

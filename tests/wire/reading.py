@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pd_locust.record import Circumstances, Part, RequestRecord
-from pd_locust.wire.measure import measure
+from pd_locust.record import Part, RequestContext, RequestRecord
+from pd_locust.wire.events import measure
 from pd_locust.wire.replay import verdict
 
 MS = 1_000_000
 SENT_NS = 5_000 * MS
-SEEN = Circumstances("r", 1, "stream", "short", 1, Part.SAMPLE, 0, 0, 0, 1)
+SEEN = RequestContext("r", 1, "stream", "short", 1, Part.SAMPLE, 0, 0, 0, 1)
 
 
 def read(*arrivals, **options):

@@ -10,8 +10,8 @@ from wire.hand_made import HAND_MADE, text
 from wire.reading import judged
 from wire.test_captures import MANIFEST, STREAMS
 
+from pd_locust.wire.connection import body_chunks
 from pd_locust.wire.replay import _Saved
-from pd_locust.wire.transport import body_chunks
 
 CUT_WIDTHS = (7, 60, 400)
 

@@ -9,7 +9,7 @@ import pytest
 from wire.hand_made import DONE, chunk, event, role, text, usage
 from wire.reading import MS, read
 
-from pd_locust.wire.measure import failure_of
+from pd_locust.wire.events import failure_of
 from pd_locust.wire.replay import replay
 
 STOP = chunk({}, "stop")

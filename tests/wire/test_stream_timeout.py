@@ -6,39 +6,39 @@ from types import SimpleNamespace
 
 import pytest
 
-from pd_locust.wire.patience import Patience
+from pd_locust.wire.connection import StreamTimeout
 
 # As under Locust: threads are greenlets, and starting one lets others run.
 USERS_THAT_BEGIN_AT_ONCE = """
     from gevent import monkey
     monkey.patch_all()
     import gevent, socket, threading
-    from pd_locust.wire.patience import Patience
+    from pd_locust.wire.connection import StreamTimeout
 
-    class Answer:
+    class ChunkedResponse:
         reads = 0
 
     def user():
-        with Patience(socket.socket(), Answer(), first_token_s=9, idle_s=9):
+        with StreamTimeout(socket.socket(), ChunkedResponse(), first_token_s=9, idle_s=9):
             gevent.sleep(0.1)
 
     for _ in range(2):
         gevent.joinall([gevent.spawn(user) for _ in range(50)], raise_error=True)
-    print(sum(thread.name == "pd_locust patience" for thread in threading.enumerate()))
+    print(sum(thread.name == "pd_locust stream timeouts" for thread in threading.enumerate()))
 """
 
 A_FORKED_WORKER = """
     import os, socket
-    from pd_locust.wire.patience import Patience
+    from pd_locust.wire.connection import StreamTimeout
 
-    class Answer:
+    class ChunkedResponse:
         reads = 0
 
     def silent_stream():
         ours, theirs = socket.socketpair()
-        with Patience(ours, Answer(), first_token_s=0.1, idle_s=0.1) as patience:
+        with StreamTimeout(ours, ChunkedResponse(), first_token_s=0.1, idle_s=0.1) as timeout:
             ours.recv(1)
-        print(patience.expired, flush=True)
+        print(timeout.expired, flush=True)
 
     silent_stream()
     if os.fork() == 0:
@@ -69,13 +69,13 @@ def test_patience_counts_from_the_sending_until_there_is_text_and_then_from_the_
 ):
     ours, theirs = socket.socketpair()
     answer = SimpleNamespace(reads=0, has_text=lambda: None)
-    with ours, theirs, Patience(ours, answer, first_token_s=10, idle_s=10) as patience:
-        began_s = patience._started_s
+    with ours, theirs, StreamTimeout(ours, answer, first_token_s=10, idle_s=10) as timeout:
+        began_s = timeout._started_s
         answer.reads = 5
         if has_text:
-            patience.first_text()
+            timeout.first_text()
         for at_s in (9, expires_s - 0.1):
-            patience.look(began_s + at_s)
-        assert not patience.expired
-        patience.look(began_s + expires_s + 0.1)
-        assert patience.expired
+            timeout.look(began_s + at_s)
+        assert not timeout.expired
+        timeout.look(began_s + expires_s + 0.1)
+        assert timeout.expired

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pd_locust.failure import Category
-from pd_locust.stream import Failure
+from pd_locust.stream import Category, Failure
 
 
 @pytest.mark.parametrize("category", Category)

@@ -21,9 +21,9 @@ from wire.scripted_server import HALF_CLOSE, HOLD, READ, RESET, ScriptedServer
 from pd_locust.endpoint import Endpoint
 from pd_locust.prompt import PromptText, prefixes
 from pd_locust.record import RequestRecord
-from pd_locust.wire.answer import Answer, ask_for_stamps
 from pd_locust.wire.chat import ChatRequest
-from pd_locust.wire.transport import Connection
+from pd_locust.wire.chunked import ChunkedResponse, ask_for_stamps
+from pd_locust.wire.connection import Connection
 
 # Silences of a tenth of a second are told from slow machines.
 pytestmark = pytest.mark.alone
@@ -494,7 +494,7 @@ def test_how_long_a_piece_without_data_has_waited_is_not_taken_off_the_next_read
     ):
         assert ask_for_stamps(sock)
         sock.sendall(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
-        answer = Answer(sock, method="POST")
+        answer = ChunkedResponse(sock, method="POST")
         answer.stamp(sock)
         answer.begin()
         now = answer.clock(time.perf_counter_ns)

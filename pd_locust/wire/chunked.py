@@ -28,7 +28,7 @@ _TIMESPEC = struct.Struct("@ll")
 _LONGEST_WAIT_NS = 1_000_000_000
 
 
-class Answer(http.client.HTTPResponse):
+class ChunkedResponse(http.client.HTTPResponse):
     """Gives the same bytes and errors as http.client, whole reads at a time.
 
     http.client takes a chunk from a buffered file in three calls (its size, its data, its line end), and a read
