@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pd_locust.load.recorder import recorded_levels
 from pd_locust.plateau import Plateau
-from pd_locust.search import CapacitySearch, Held
+from pd_locust.search import CapacitySearch, Measured
 from pd_locust.slo import LatencyLimit, Slo, Verdict
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _users_panel(levels: Sequence[Plateau]) -> Iterator[str]:
         return _USERS_TOP + _HEIGHT * (1 - users / top)
 
     yield _caption(_USERS_TOP, "users held, and the bracket after each level")
-    held = [Held.of(level) for level in levels]
+    held = [Measured.of(level) for level in levels]
     for place, level in enumerate(levels):
         bracket = CapacitySearch().bracket(held[: place + 1])
         low, high = bracket.low or 0, bracket.high or top

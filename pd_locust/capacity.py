@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pd_locust.search import Held, disagreeing, not_monotone, settled
+from pd_locust.search import Measured, disagreeing, not_monotone, settled
 from pd_locust.slo import DEFAULT_FAILURE_SHARE, Slo, Verdict
 from pd_locust.warnings import Doubt
 
@@ -66,7 +66,7 @@ def capacity_row(
     levels = sorted(
         (plateau for plateau in plateaus if plateau.users), key=lambda plateau: plateau.users or 0
     )
-    verdicts = settled([Held.of(plateau) for plateau in levels])
+    verdicts = settled([Measured.of(plateau) for plateau in levels])
     passed, failed = (
         [plateau for plateau in levels if plateau.verdict is verdict is verdicts[plateau.users or 0]]
         for verdict in (Verdict.PASS, Verdict.FAIL)
@@ -106,7 +106,7 @@ def _largest_within(levels: Sequence[Plateau], slo: Slo, statistic: str) -> int 
 def _doubts(
     tier: str, levels: Sequence[Plateau], best: Plateau | None, worst: Plateau | None
 ) -> tuple[Doubt, ...]:
-    held = [Held.of(plateau) for plateau in levels]
+    held = [Measured.of(plateau) for plateau in levels]
     at_odds = disagreeing(held)
     doubts = [_disagreement(tier, users) for users in at_odds]
     if best is None or best.users is None:

@@ -18,7 +18,7 @@ LEVEL_ROUNDS = 4
 
 
 class PhaseKind(StrEnum):
-    """open: users stream until told otherwise; count: exactly so many requests; level: held until sampled."""
+    """open: users stream until told otherwise; count: a number of requests; level: until its sample is complete."""
 
     OPEN = "open"
     COUNT = "count"
@@ -29,8 +29,8 @@ class PhaseKind(StrEnum):
 class Phase:
     """One stretch of load. `tier` is None when every user keeps its own.
 
-    `requests` is the exact number to send (count) or the sample to collect (level). `spread_s` is the time
-    over which users start, so that they never come as one herd.
+    `requests` is the exact number to send (count) or the sample to collect (level). Users start evenly over `ramp_s`,
+    because users that start together stay together.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Phase:
     users: int | None = None
     tier: str | None = None
     requests: int = 0
-    spread_s: float = 0.0
+    ramp_s: float = 0.0
 
     def to_message(self) -> dict[str, Any]:
         """Plain types, for Locust's messages between master and workers."""
@@ -48,7 +48,7 @@ class Phase:
             "users": self.users,
             "tier": self.tier,
             "requests": self.requests,
-            "spread_s": self.spread_s,
+            "ramp_s": self.ramp_s,
         }
 
     @classmethod
@@ -153,9 +153,9 @@ class PhaseProgress:
             self._sample_in_flight -= 1
 
 
-def level_phase(tier: str, users: int, held_before: int = 0, requests: int | None = None) -> Phase:
-    """Return a level of the sweep or search; held once more, it has a name and thus a plateau of its own."""
-    name = f"sweep/{tier}/{users}" + (f"/{held_before + 1}" if held_before else "")
+def level_phase(tier: str, users: int, measured_before: int = 0, requests: int | None = None) -> Phase:
+    """Return a level of the sweep or search. A repeated measurement has a name, and so a plateau, of its own."""
+    name = f"sweep/{tier}/{users}" + (f"/{measured_before + 1}" if measured_before else "")
     return Phase(name, PhaseKind.LEVEL, users, tier, requests or sample_sizes(users, DEFAULT_SLO)[0])
 
 

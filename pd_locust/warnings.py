@@ -68,7 +68,7 @@ def cache_hits(where: str, share: float) -> Doubt:
 
 
 def buffered_streams(where: str, share: float) -> Doubt:
-    """Held-back chunks make TTFT late and TPOT a fiction."""
+    """Measured-back chunks make TTFT late and TPOT a fiction."""
     return Doubt(
         "buffered",
         where,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pd_locust.capacity import capacity_row, with_headroom
 from pd_locust.plateau import Plateau
-from pd_locust.search import CapacitySearch, Held, Hold
+from pd_locust.search import CapacitySearch, Measured, NextLevel
 from pd_locust.slo import DEFAULT_SLO, Slo, Verdict
 
 
@@ -164,7 +164,7 @@ def test_an_edge_that_never_failed_outright_is_a_doubt():
 @given(st.integers(1, 300), st.integers(1, 40))
 def test_the_table_says_what_the_search_found(truth, start):
     search, levels = CapacitySearch(start=start, max_users=256), []
-    while isinstance(step := search.next([Held.of(one) for one in levels]), Hold):
+    while isinstance(step := search.next([Measured.of(one) for one in levels]), NextLevel):
         levels.append(level(step.users, 499 * step.users / truth))
     capacity = capacity_row("short", reversed(levels), DEFAULT_SLO)
     assert capacity.max_concurrency == step.bracket.low

@@ -9,7 +9,7 @@ from pd_locust.analysis.compare import Finding
 from pd_locust.analysis.gate import Outcome
 from pd_locust.errors import ConfigError
 from pd_locust.language import ENGLISH, Language, Speech
-from pd_locust.search import CapacitySearch, Held, Hold, Void
+from pd_locust.search import CapacitySearch, Discarded, Measured, NextLevel
 from pd_locust.slo import Verdict
 from pd_locust.stream import Category
 
@@ -52,7 +52,7 @@ def test_every_cause_and_advice_of_the_check_is_told_in_chinese():
     """Whatever `likely_causes` yields, what a failed step is given as advice, and what the certificate's code says."""
     nodes = []
     for place in ("advice.py", "check.py", "network.py"):
-        for node in ast.walk(ast.parse((PACKAGE / "target" / place).read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse((PACKAGE / "check" / place).read_text(encoding="utf-8"))):
             if isinstance(node, ast.Yield) or (place == "advice.py" and isinstance(node, ast.Return)):
                 nodes.append(node.value)
             elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Step.failed":
@@ -100,21 +100,23 @@ def test_every_heading_and_sentence_that_is_said_has_its_chinese():
 
 
 def test_every_step_and_end_of_a_search_is_told_in_chinese():
-    whys = {text_of(call.args[1]) for _, call in calls("Hold")} | set(Void)
+    whys = {text_of(call.args[1]) for _, call in calls("NextLevel")} | set(Discarded)
     searches = [
-        (CapacitySearch(start, most, 1), truth, void)
+        (CapacitySearch(start, most, 1), truth, discarded)
         for start in (1, 8, 64)
         for most in (8, 200)
         for truth in (0, 5, 47, 150, 1000)
-        for void in (None, *Void)
+        for discarded in (None, *Discarded)
     ]
-    for search, truth, void in searches:
+    for search, truth, discarded in searches:
         held = []
-        while isinstance(step := search.next(held), Hold):
+        while isinstance(step := search.next(held), NextLevel):
             verdict = Verdict.PASS if step.users <= truth else Verdict.FAIL
             # Every third hold says nothing, and so does every one of a large level.
-            lost = void if len(held) % 3 == 2 or step.users > 100 else None
-            held.append(Held(step.users, Verdict.INCONCLUSIVE if lost else verdict, step.users / 48, lost))
+            lost = discarded if len(held) % 3 == 2 or step.users > 100 else None
+            held.append(
+                Measured(step.users, Verdict.INCONCLUSIVE if lost else verdict, step.users / 48, lost)
+            )
         whys.add(step.why)
 
     assert len(whys) > 15

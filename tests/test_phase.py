@@ -53,7 +53,7 @@ def test_the_shares_add_up_to_the_whole_and_none_is_off_by_more_than_one(request
 
 
 def test_a_phase_survives_a_message():
-    for phase in (COUNT, LEVEL, Phase("open", PhaseKind.OPEN, spread_s=2.5)):
+    for phase in (COUNT, LEVEL, Phase("open", PhaseKind.OPEN, ramp_s=2.5)):
         assert Phase.from_message(json.loads(json.dumps(phase.to_message()))) == phase
 
 

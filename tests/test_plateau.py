@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from pd_locust.plateau import EVERYTHING, FIRST_WAVE, Plateau
-from pd_locust.search import Held, Void
+from pd_locust.search import Discarded, Measured
 from pd_locust.slo import Slo, Verdict
 
 
@@ -300,9 +300,9 @@ def test_loop_lag_is_told_by_median_p99_and_longest_and_shared_reads_by_their_sh
 def test_a_void_hold_of_an_attainment_limit_looks_like_a_pass_when_enough_was_good(late, load):
     rows = [row(ms, 100, ttft_ms=1_200.0 if ms < late else 100.0, loop_lag_ms=60.0) for ms in range(100)]
 
-    held = Held.of(plateau(rows, users=4, slo=Slo.parse("attainment(ttft<=1s)>=99%")))
+    held = Measured.of(plateau(rows, users=4, slo=Slo.parse("attainment(ttft<=1s)>=99%")))
 
-    assert (held.void, held.load) == (Void.LATE, load)
+    assert (held.discarded, held.load) == (Discarded.LATE, load)
 
 
 @pytest.mark.parametrize(("count", "doubted"), [(2, False), (3, True)])

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from pd_locust.search import (
     Bracket,
     CapacitySearch,
+    Discarded,
     Found,
     GaveUp,
-    Held,
-    Hold,
-    Void,
+    Measured,
+    NextLevel,
     disagreeing,
     not_monotone,
     settled,
@@ -37,7 +37,7 @@ LOAD_CURVES = {
 def run(search, answer, held=()):
     """Hold what the search asks for; `answer(users)` is what the hold says. The end and all holds."""
     held = list(held)
-    while isinstance(step := search.next(held), Hold):
+    while isinstance(step := search.next(held), NextLevel):
         held.append(answer(step.users))
         assert len(held) < 200, "the search does not end"
     return step, held
@@ -45,7 +45,7 @@ def run(search, answer, held=()):
 
 def monotone(truth, curve="linear"):
     load = LOAD_CURVES[curve]
-    return lambda users: Held(users, PASS if users <= truth else FAIL, load(users, truth))
+    return lambda users: Measured(users, PASS if users <= truth else FAIL, load(users, truth))
 
 
 def users_of(held):
@@ -53,9 +53,12 @@ def users_of(held):
 
 
 def verdicts(*levels):
-    """`(8, "P")`: 8 users passed; F failed, ? is inconclusive, v a void hold."""
+    """`(8, "P")`: 8 users passed; F failed, ? is inconclusive, v a discarded hold."""
     said = {"P": PASS, "F": FAIL, "?": OPEN, "v": OPEN}
-    return [Held(users, said[mark], void=Void.LATE if mark == "v" else None) for users, mark in levels]
+    return [
+        Measured(users, said[mark], discarded=Discarded.LATE if mark == "v" else None)
+        for users, mark in levels
+    ]
 
 
 searches = st.builds(
@@ -66,15 +69,15 @@ curves = st.sampled_from(sorted(LOAD_CURVES))
 
 def test_a_straight_line_to_48_users_takes_seven_levels():
     end, held = run(
-        CapacitySearch(start=8), lambda users: Held(users, PASS if users < 48 else OPEN, (2 + users) / 50)
+        CapacitySearch(start=8), lambda users: Measured(users, PASS if users < 48 else OPEN, (2 + users) / 50)
     )
     assert users_of(held) == [8, 16, 32, 48, 47, 47, 48]
     assert end == Found(Bracket(47, 48), confirmed=True)
 
 
 def test_a_failure_that_the_latency_does_not_explain_is_halved_not_guessed():
-    held = [Held(8, PASS, 0.2), Held(16, FAIL, 0.3)]
-    assert CapacitySearch(start=8).next(held) == Hold(12, "middle of the bracket")
+    held = [Measured(8, PASS, 0.2), Measured(16, FAIL, 0.3)]
+    assert CapacitySearch(start=8).next(held) == NextLevel(12, "middle of the bracket")
 
 
 def test_without_any_idea_of_the_curve_it_doubles_then_halves():
@@ -98,7 +101,7 @@ def test_when_not_even_one_user_keeps_the_limit_it_gives_up_and_says_so():
 
 
 def test_when_nothing_can_be_judged_it_gives_up_and_says_so():
-    end, _ = run(CapacitySearch(start=8), lambda users: Held(users, OPEN))
+    end, _ = run(CapacitySearch(start=8), lambda users: Measured(users, OPEN))
     assert isinstance(end, GaveUp)
     assert end.why == "no level could be judged"
 
@@ -110,7 +113,7 @@ def test_a_service_that_carries_the_most_users_allowed_has_no_upper_end():
 
 
 def test_a_start_beyond_the_most_users_allowed_is_cut_to_them():
-    assert CapacitySearch(start=500, max_users=100).next([]) == Hold(100, "first level")
+    assert CapacitySearch(start=500, max_users=100).next([]) == NextLevel(100, "first level")
 
 
 def test_from_a_hundred_users_on_one_per_cent_is_close_enough():
@@ -149,8 +152,8 @@ def arbitrary(seed):
     def answer(users):
         verdict = noise.choice([PASS, FAIL, OPEN])
         load = noise.choice([None, math.inf, noise.uniform(0, 3)])
-        void = noise.choice([None, *Void]) if verdict is OPEN else None
-        return Held(users, verdict, load, void)
+        discarded = noise.choice([None, *Discarded]) if verdict is OPEN else None
+        return Measured(users, verdict, load, discarded)
 
     return answer
 
@@ -163,12 +166,12 @@ def test_whatever_the_holds_say_it_ends_within_the_bound_and_the_answer_passed_w
     assert len(held) <= 2 * math.log2(max(2, search.max_users)) + 4
     low, high = end.bracket.low, end.bracket.high
     if isinstance(end, Found):
-        assert {level.verdict for level in held if level.users == low and level.void is None} == {PASS}
+        assert {level.verdict for level in held if level.users == low and level.discarded is None} == {PASS}
         assert high is None or low < high
     else:
         assert low is None
     if high is not None:
-        assert {level.verdict for level in held if level.users == high and level.void is None} != {PASS}
+        assert {level.verdict for level in held if level.users == high and level.discarded is None} != {PASS}
 
 
 @given(searches, st.integers())
@@ -184,7 +187,7 @@ def test_an_inconclusive_level_never_raises_the_answer(search, truth, curve, dat
     _, held = run(search, monotone(truth, curve))
     fogged = data.draw(st.sets(st.sampled_from(sorted(set(users_of(held))))))
     clear = monotone(truth, curve)
-    foggy_end, _ = run(search, lambda users: Held(users, OPEN, 1.0) if users in fogged else clear(users))
+    foggy_end, _ = run(search, lambda users: Measured(users, OPEN, 1.0) if users in fogged else clear(users))
     assert (foggy_end.bracket.low or 0) <= truth
     assert foggy_end.bracket.low not in fogged
 
@@ -220,34 +223,34 @@ def test_a_void_hold_decides_nothing_beside_one_that_is_not():
 
 def test_a_hold_with_a_late_generator_that_looked_like_a_pass_is_repeated_at_once():
     search = CapacitySearch(start=8)
-    passed, late = Held(8, PASS, 0.2), Held(16, OPEN, 0.4, Void.LATE)
+    passed, late = Measured(8, PASS, 0.2), Measured(16, OPEN, 0.4, Discarded.LATE)
     for times in range(1, 5):
         assert search.next([passed] + [late] * times).users == 16
-    assert search.next([passed, late, Held(16, PASS, 0.4)]).users == 32
+    assert search.next([passed, late, Measured(16, PASS, 0.4)]).users == 32
 
 
 def test_a_generator_that_is_always_late_ends_the_search_and_decides_nothing():
     end, held = run(
         CapacitySearch(start=8),
-        lambda users: Held(users, PASS, 0.1) if users < 32 else Held(users, OPEN, 0.4, Void.LATE),
+        lambda users: (
+            Measured(users, PASS, 0.1) if users < 32 else Measured(users, OPEN, 0.4, Discarded.LATE)
+        ),
     )
     assert users_of(held) == [8, 16] + [32] * 5
-    why = "32 users could not be judged, the load generator was late itself"
+    why = "32 users could not be judged, the load generator was overloaded"
     assert end == Found(Bracket(16, 32), confirmed=False, why=why)
 
 
 def test_a_level_that_time_is_too_short_for_ends_the_search_instead_of_halving():
-    end, held = run(CapacitySearch(start=8), lambda users: Held(users, OPEN, 0.1, Void.CUT_SHORT))
+    end, held = run(CapacitySearch(start=8), lambda users: Measured(users, OPEN, 0.1, Discarded.CUT_SHORT))
     assert users_of(held) == [8]
-    why = (
-        "no level could be judged: 8 users could not be judged, the hold ended before its sample was complete"
-    )
+    why = "no level could be judged: 8 users could not be judged, the level ended before its sample was complete"
     assert end == GaveUp(Bracket(None, 8), why)
 
 
 @pytest.mark.parametrize("load", [None, math.inf, 1.2])
 def test_a_void_hold_that_did_not_look_like_a_pass_is_not_repeated_at_once(load):
-    held = [Held(8, PASS, 0.2), Held(16, OPEN, load, Void.LATE)]
+    held = [Measured(8, PASS, 0.2), Measured(16, OPEN, load, Discarded.LATE)]
     assert 8 < CapacitySearch(start=8).next(held).users < 16
 
 
@@ -265,7 +268,7 @@ def test_a_generator_that_is_late_now_and_then_does_not_change_the_answer():
 
     def sometimes_late(users):
         late = noise.random() < 0.3
-        return Held(users, OPEN, clear(users).load, Void.LATE) if late else clear(users)
+        return Measured(users, OPEN, clear(users).load, Discarded.LATE) if late else clear(users)
 
     answers = [run(CapacitySearch(start=8), sometimes_late)[0].bracket.low for _ in range(200)]
     assert answers.count(48) >= 195

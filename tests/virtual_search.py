@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from pd_locust.judgement import sample_sizes
 from pd_locust.phase import Phase, PhaseProgress, level_phase
 from pd_locust.plateau import Plateau
+from pd_locust.ramp import Latencies
 from pd_locust.record import Outcome, Part, TokensSource
-from pd_locust.search import CapacitySearch, Found, GaveUp, Held, Hold
-from pd_locust.spread import Latencies
+from pd_locust.search import CapacitySearch, Found, GaveUp, Measured, NextLevel
 from pd_sim.job import Job
 from pd_sim.model import deploy
 
@@ -72,7 +72,7 @@ class VirtualService:
 
     def hold(self, phase: Phase, slo: Slo, *, may_grow: bool = True) -> Plateau:
         """Hold a level until its verdict is clear or its sample is as large as samples get."""
-        phase = self._latencies.spread(phase)
+        phase = self._latencies.with_ramp(phase)
         users = phase.users or 1
         progress = PhaseProgress(phase, users)
         sizes = iter(sample_sizes(users, slo)[1:] if may_grow else ())
@@ -94,7 +94,7 @@ class VirtualService:
             self._profile, jitter_ratio=self._jitter_ratio, seed=next(self._seeds), every_token=False
         )
         users = progress.users
-        starts = [(user / users * progress.phase.spread_s, user) for user in range(users)]
+        starts = [(user / users * progress.phase.ramp_s, user) for user in range(users)]
         in_flight: dict[int, tuple[float, Part]] = {}
         first_s: dict[int, float] = {}
 
@@ -156,10 +156,10 @@ def search_in_virtual_time(
     search = search or CapacitySearch()
     service = VirtualService(profile, prompt_tokens, max_tokens, jitter_ratio=jitter_ratio, seed=seed)
     levels: list[Plateau] = []
-    held: list[Held] = []
-    while isinstance(step := search.next(held), Hold):
+    held: list[Measured] = []
+    while isinstance(step := search.next(held), NextLevel):
         before = sum(level.users == step.users for level in held)
         phase = level_phase("tier", step.users, before, sample_sizes(step.users, slo)[0])
         levels.append(service.hold(phase, slo))
-        held.append(Held.of(levels[-1]))
+        held.append(Measured.of(levels[-1]))
     return Searched(step, levels, service.requests_sent)

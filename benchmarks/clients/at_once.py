@@ -7,9 +7,9 @@ from pd_locust.load.plugin import register
 from pd_locust.load.session import Session
 from pd_locust.load.shapes import BenchmarkShape
 from pd_locust.load.users import StreamUser
-from pd_locust.spread import Latencies
+from pd_locust.ramp import Latencies
 
-Latencies.spread = lambda _self, phase: phase
+Latencies.with_ramp = lambda _self, phase: phase
 Session.stagger = lambda _self, _number: None
 register(events, phases=add_benchmark_arguments)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pd_locust.load.level import Curve, Level
 from pd_locust.plateau import Plateau
 from pd_locust.record import Outcome
-from pd_locust.search import GaveUp, Hold
+from pd_locust.search import GaveUp, NextLevel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,17 +37,17 @@ class SearchState:
 
     levels: tuple[Plateau, ...]
     bracket: Bracket
-    step: Hold | Found | GaveUp
+    step: NextLevel | Found | GaveUp
     most_left: int
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `end` is None while the search goes on."""
-        going_on = isinstance(self.step, Hold)
+        going_on = isinstance(self.step, NextLevel)
         end = None if going_on else "gave up" if isinstance(self.step, GaveUp) else "found"
         return {
             "low": self.bracket.low,
             "high": self.bracket.high,
-            "next_users": self.step.users if isinstance(self.step, Hold) else None,
+            "next_users": self.step.users if isinstance(self.step, NextLevel) else None,
             "why": getattr(self.step, "why", ""),
             "confirmed": getattr(self.step, "confirmed", False),
             "end": end,

@@ -24,8 +24,8 @@ from pd_locust.endpoint import Endpoint
 from pd_locust.errors import ConfigError, PdLocustError
 from pd_locust.load import options
 from pd_locust.load.abort import FailureWindow
-from pd_locust.load.conductor import Conductor, Crew
 from pd_locust.load.events import keep_out_of_total
+from pd_locust.load.phases_on_workers import PhaseMaster, PhaseWorker
 from pd_locust.load.precision import install_precision
 from pd_locust.load.recorder import Outbox, RecordsFile, RunFile, recorded_levels
 from pd_locust.load.session import STREAM_PHASE, Session
@@ -35,8 +35,8 @@ from pd_locust.load.simulated import SimulatedService
 from pd_locust.load.users import choose_users
 from pd_locust.load.web import WebTab
 from pd_locust.phase import PhaseKind
+from pd_locust.ramp import Latencies
 from pd_locust.record import Outcome, RequestRecord
-from pd_locust.spread import Latencies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -117,7 +117,7 @@ class Worker:
         outbox = Outbox()
         environment.pd_session = Session(environment, outbox.put)
         environment.stop_timeout = 0
-        Crew(environment, environment.pd_session)
+        PhaseWorker(environment, environment.pd_session)
         if not phased:
             choose_users(environment, settings.tiers)
 
@@ -130,7 +130,7 @@ class Worker:
 
 
 class Plugin:
-    """pd_locust on the master or in the only process: prepares, conducts, records, reports."""
+    """pd_locust on the master or in the only process: prepares the run, runs phases, records, reports."""
 
     def __init__(self, environment: Any, settings: Settings, *, phased: bool) -> None:
         self.environment = environment
@@ -158,8 +158,8 @@ class Plugin:
         environment.pd_plugin = self
         environment.pd_session = Session(environment, self._take)
         if not isinstance(environment.runner, MasterRunner):
-            Crew(environment, environment.pd_session)
-        self.conductor = Conductor(environment)
+            PhaseWorker(environment, environment.pd_session)
+        self.phase_master = PhaseMaster(environment)
         if not phased:
             choose_users(environment, settings.tiers)
         self._listen()
@@ -239,18 +239,18 @@ class Plugin:
             if not isinstance(error, ConfigError):
                 raise
             return
-        settings, workers = self.settings, self.conductor.workers
+        settings, workers = self.settings, self.phase_master.workers
         if simulated:
             settings = replace(settings, labels=simulated.labels | settings.labels)
         self._run_file.begin(self._setup, settings, vars(chosen), simulated=bool(simulated), workers=workers)
-        self.conductor.set_up(self._setup)
+        self.phase_master.set_up(self._setup)
         if not self._phased:
-            self.conductor.open_level(STREAM_PHASE)
+            self.phase_master.open_level(STREAM_PHASE)
 
     def _tiers(self) -> list[Any]:
         if self._phased:
-            held = self.environment.shape_class.tiers_to_hold(self.settings, self._options)
-            return [tier for tier in self.settings.tiers if tier.name in held]
+            measured = self.environment.shape_class.tiers_to_measure(self.settings, self._options)
+            return [tier for tier in self.settings.tiers if tier.name in measured]
         wanted = {getattr(user, "tier", None) for user in self.environment.user_classes}
         return [tier for tier in self.settings.tiers if tier.name in wanted]
 
@@ -271,10 +271,10 @@ class Plugin:
     def _on_spawning_complete(self, user_count: int, **_kwargs: Any) -> None:
         if not self._phased and not self.refused:
             self._run_file.held(user_count)
-            self.conductor.open_level(replace(STREAM_PHASE, users=user_count))
+            self.phase_master.open_level(replace(STREAM_PHASE, users=user_count))
 
     def _on_test_stopping(self, **_kwargs: Any) -> None:
-        self.conductor.drain(self._options.pd_drain)
+        self.phase_master.drain(self._options.pd_drain)
         self._records.flush()
 
     def _on_test_stop(self, **_kwargs: Any) -> None:
@@ -314,7 +314,7 @@ class Plugin:
 
     def _on_worker_connect(self, client_id: str, **_kwargs: Any) -> None:
         if self._setup is not None and self.environment.runner.state in {"spawning", "running"}:
-            self.conductor.set_up(self._setup, client_id)
+            self.phase_master.set_up(self._setup, client_id)
 
     def _take(self, record: RequestRecord) -> None:
         self._records.write([record.to_row()])
@@ -331,8 +331,8 @@ class Plugin:
         if last_word is not None:
             self._end(last_word, exit_code=_EXIT_FAILED)
 
-    def hold(self, task: Task, stop: Callable[[], bool]) -> Sequence[RequestRecord] | None:
-        """Hold a task's phase and return its records; None when the run is over before it is complete."""
+    def run_phase(self, task: Task, stop: Callable[[], bool]) -> Sequence[RequestRecord] | None:
+        """Run a task's phase and return its records; None if the run ends first."""
         # Nothing is decided by the records of an exact count, which may be millions: all of them are in the file.
         most = _MOST_COUNTED if task.phase.kind is PhaseKind.COUNT else None
         rows: deque[RequestRecord] = deque(maxlen=most)
@@ -352,8 +352,8 @@ class Plugin:
 
         self._on_record = take
         self._run_file.held(task.phase.users or 0)
-        complete = self.conductor.run_phase(
-            self._latencies.spread(task.phase),
+        complete = self.phase_master.run_phase(
+            self._latencies.with_ramp(task.phase),
             limit_s=task.limit_s,
             drain_s=self._options.pd_drain,
             stop=over,

@@ -10,7 +10,7 @@ from rich.cells import set_cell_size
 
 from pd_locust.language import Speech
 from pd_locust.record import Outcome, Part
-from pd_locust.search import Found, GaveUp, Held, Void, settled
+from pd_locust.search import Discarded, Found, GaveUp, Measured, settled
 from pd_locust.slo import Verdict
 from pd_locust.stream import Category
 from pd_locust.units import format_count, format_ms, format_percent
@@ -89,7 +89,7 @@ class PhaseLine:
 
 
 class SearchLine(PhaseLine):
-    """A level of the search: what is held and why; then its verdict, the bracket, and levels and time left at worst."""
+    """A level of the search: its users and why; then its verdict, the bracket, and the most levels and seconds left."""
 
     def __init__(self, phase: Phase, why: str) -> None:
         say = Speech.chosen()
@@ -141,7 +141,7 @@ def interrupted(tier: str, levels: Sequence[Plateau], bracket: Bracket, *, servi
 
 def _edge(levels: Sequence[Plateau], bracket: Bracket, say: Speech) -> str:
     """`47 users keep the limit (ttft mean 491.2, 490.1 to 492.3 ms), 48 do not`."""
-    verdicts = settled([Held.of(level) for level in levels])
+    verdicts = settled([Measured.of(level) for level in levels])
     lower = say("no level kept the limit")
     if bracket.low is not None:
         best = next(
@@ -151,7 +151,7 @@ def _edge(levels: Sequence[Plateau], bracket: Bracket, say: Speech) -> str:
         )
         lower = f"{say(f'{bracket.low} users keep the limit')} ({_seen(best, say)})"
     if bracket.high is None:
-        upper = say("none larger was held")
+        upper = say("no larger level was measured")
     elif verdicts[bracket.high] is Verdict.FAIL:
         upper = say(f"{bracket.high} do not")
     else:
@@ -174,11 +174,11 @@ def _seen(level: Plateau, say: Speech) -> str:
 def _why_unclear(level: Plateau, say: Speech) -> str:
     if level.verdict is not Verdict.INCONCLUSIVE:
         return ""
-    match Held.of(level).void:
-        case Void.LATE:
+    match Measured.of(level).discarded:
+        case Discarded.LATE:
             lag = say(f"loop lag p99 {format_ms(level.loop_lag_p99_ms)} ms")
-            return f"  ({say(Void.LATE)}{say(': ')}{lag})"
-        case Void.CUT_SHORT:
-            return f"  ({say(Void.CUT_SHORT)})"
+            return f"  ({say(Discarded.LATE)}{say(': ')}{lag})"
+        case Discarded.CUT_SHORT:
+            return f"  ({say(Discarded.CUT_SHORT)})"
         case None:
             return f"  ({say('on the limit')})"

@@ -118,7 +118,7 @@ class Session:
         return self._cutting
 
     def stagger(self, number: int) -> None:
-        """Keep the users of one spawn batch from coming as a herd; in a phase `spread_s` does it instead.
+        """Keep the users of one spawn batch from coming as a herd; in a phase `ramp_s` does it instead.
 
         Locust spawns a second's users in one instant; the golden ratio places them evenly over the second.
         """
@@ -128,15 +128,15 @@ class Session:
     def wait_for_turn(self, user: StreamUser) -> Ticket:
         """Block until this user may start a request.
 
-        Users that the phase finds waiting start spread over its `spread_s`, evenly, each at its own place.
+        Users that the phase finds waiting start spread over its `ramp_s`, evenly, each at its own place.
         """
         while True:
             self._gate.wait()
             progress = self._progress
-            if progress.phase.spread_s and user not in self._starts:
+            if progress.phase.ramp_s and user not in self._starts:
                 place = (len(self._starts) + self.worker * _GOLDEN_RATIO % 1) / max(1, progress.users)
                 self._starts[user] = place
-                gevent.sleep(place * progress.phase.spread_s)
+                gevent.sleep(place * progress.phase.ramp_s)
                 continue
             part = progress.admit(user)
             if part is not None:

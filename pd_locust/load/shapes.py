@@ -1,4 +1,4 @@
-"""Locust shapes that hold one phase after another; which ones, a script says."""
+"""Locust shapes that run one phase after another, in the order that a script yields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pd_locust.load.progress import PhaseLine, SearchLine, conclude, interrupted
 from pd_locust.load.settings import read_levels, split_names
 from pd_locust.phase import Phase, PhaseKind, benchmark_phases, level_phase
 from pd_locust.plateau import Plateau
-from pd_locust.search import CapacitySearch, Found, GaveUp, Held, Hold
+from pd_locust.search import CapacitySearch, Found, GaveUp, Measured, NextLevel
 from pd_locust.tier import MIX, choose_tiers
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ _SPAWN_RATE = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One phase to hold, and the line that is shown meanwhile.
+    """One phase to run, and its progress line.
 
-    `more` says, from what has been recorded, how large a sample is wanted still, or None when it is enough.
+    `more` returns from the records so far the larger sample that is still needed, or None when it is enough.
     """
 
     phase: Phase
@@ -48,10 +48,10 @@ Script = Generator[Task, "Sequence[RequestRecord]", None]
 
 
 class PhasedShape(LoadTestShape):  # type: ignore[misc]
-    """Asks Locust for a phase's users, holds the phase, and goes on with what the script says to its records.
+    """Asks Locust for a phase's users, runs the phase, and sends its records to the script, which yields the next one.
 
-    Locust calls `tick` once a second and starts the users that it returns; a phase is held inside of `tick`,
-    so that it ends when it is complete and not at the next full second. `--run-time` ends the run early.
+    Locust calls `tick` once a second and starts the users that it returns; a phase runs inside `tick`,
+    so it ends when it is complete, not at the next full second. `--run-time` ends the run early.
     """
 
     abstract = True
@@ -69,15 +69,15 @@ class PhasedShape(LoadTestShape):  # type: ignore[misc]
         """Yield tasks; each is answered with the records of its phase."""
 
     @abstractmethod
-    def tiers_to_hold(self, settings: Settings, options: Any) -> set[str]:
-        """Names of the tiers of which requests will be sent: of others no prompt need be fitted."""
+    def tiers_to_measure(self, settings: Settings, options: Any) -> set[str]:
+        """Names of the tiers whose requests will be sent; prompts are fitted for these only."""
 
     def reset_time(self) -> None:
         """Keep the script: on a master Locust calls this a second time, after the first tick."""
         super().reset_time()
 
     def tick(self) -> tuple[int, float] | None:
-        """Hold the phase whose users are there, then name the users of the next one; None ends the run."""
+        """Run the phase whose users have been started, then return the users of the next one; None ends the run."""
         plugin: Plugin = self.runner.environment.pd_plugin
         options = self.runner.environment.parsed_options
         try:
@@ -87,7 +87,7 @@ class PhasedShape(LoadTestShape):  # type: ignore[misc]
                 self._until_s = time.monotonic() + options.run_time if options.run_time else float("inf")
                 self._task = next(self._script)
             elif self._task is not None:
-                rows = plugin.hold(self._task, stop=self._is_over)
+                rows = plugin.run_phase(self._task, stop=self._is_over)
                 self._task = None if rows is None else self._script.send(rows)
         except StopIteration:
             self._task = None
@@ -111,7 +111,7 @@ class PhasedShape(LoadTestShape):  # type: ignore[misc]
             self._ends_with_the_run = True
 
     def _end_script(self, **_kwargs: Any) -> None:
-        """Let the script say its last word; the next run has a new one."""
+        """Close the script, which prints what is known so far; the next run has a new script."""
         if self._script is not None:
             self._script.close()
             self._script = None
@@ -122,12 +122,12 @@ class BenchmarkShape(PhasedShape):
 
     abstract = True
 
-    def tiers_to_hold(self, settings: Settings, options: Any) -> set[str]:
-        """Those of the protocol's phases."""
+    def tiers_to_measure(self, settings: Settings, options: Any) -> set[str]:
+        """Tiers of the protocol's phases."""
         return {phase.tier for phase in protocol(settings, options) if phase.tier}
 
     def script(self, plugin: Plugin, options: Any) -> Script:
-        """Hold the phases in order, whatever they find."""
+        """Run the phases in order."""
         phases = protocol(plugin.settings, options)
         for position, phase in enumerate(phases, 1):
             limit_s = options.pd_level_max_s if phase.kind is PhaseKind.LEVEL else _COUNT_LIMIT_S
@@ -135,24 +135,24 @@ class BenchmarkShape(PhasedShape):
 
 
 class CapacityShape(PhasedShape):
-    """Searches, tier by tier, for the largest concurrency that keeps the limit. It only obeys CapacitySearch."""
+    """Searches, tier by tier, for the largest concurrency that keeps the limit. CapacitySearch decides."""
 
     abstract = True
 
-    def tiers_to_hold(self, settings: Settings, options: Any) -> set[str]:  # noqa: ARG002 - the base's signature
-        """Those that are searched, and those of the mix."""
+    def tiers_to_measure(self, settings: Settings, options: Any) -> set[str]:  # noqa: ARG002 - the base's signature
+        """Tiers that are searched, and tiers of the mix."""
         return {*settings.search_tiers, *settings.mix}
 
     def script(self, plugin: Plugin, options: Any) -> Script:
-        """Search every tier, then the mix; levels in the records of a resumed run are not held again."""
+        """Search every tier, then the mix. Levels in the records of a resumed run are not measured again."""
         search = CapacitySearch(options.pd_start, options.pd_max_users, options.pd_resolution)
         for tier in (*plugin.settings.search_tiers, *([MIX] if plugin.settings.mix else [])):
             levels = [self._judge(plugin, tier, users, rows) for users, rows in plugin.resumed_levels(tier)]
-            # A hold that the end of the earlier run cut short is held again, however clear it looked.
-            levels = [level for level in levels if Held.of(level).void is None and _is_whole(level)]
-            held = [Held.of(level) for level in levels]
+            # A level that the end of the earlier run cut short is measured again, however clear it looked.
+            levels = [level for level in levels if Measured.of(level).discarded is None and _is_whole(level)]
+            held = [Measured.of(level) for level in levels]
             longest_s = 0.0
-            while isinstance(step := self._next(plugin, search, tier, levels), Hold):
+            while isinstance(step := self._next(plugin, search, tier, levels), NextLevel):
                 phase = self._phase(plugin, tier, step.users, levels)
                 line = SearchLine(phase, step.why)
                 started_s = time.monotonic()
@@ -167,15 +167,15 @@ class CapacityShape(PhasedShape):
                     raise
                 longest_s = max(longest_s, time.monotonic() - started_s)
                 levels.append(self._judge(plugin, tier, step.users, rows))
-                held.append(Held.of(levels[-1]))
+                held.append(Measured.of(levels[-1]))
                 most_left = search.most_left(held)
                 line.judged(levels[-1], search.bracket(held), most_left, most_left * longest_s)
             conclude(tier, levels, step)
 
     def _next(
         self, plugin: Plugin, search: CapacitySearch, tier: str, levels: Sequence[Plateau]
-    ) -> Hold | Found | GaveUp:
-        held = [Held.of(level) for level in levels]
+    ) -> NextLevel | Found | GaveUp:
+        held = [Measured.of(level) for level in levels]
         step = search.next(held)
         if plugin.live is not None:
             state = SearchState(tuple(levels), search.bracket(held), step, search.most_left(held))
@@ -183,8 +183,8 @@ class CapacityShape(PhasedShape):
         return step
 
     def _phase(self, plugin: Plugin, tier: str, users: int, levels: Sequence[Plateau]) -> Phase:
-        held_before = sum(level.users == users for level in levels)
-        return level_phase(tier, users, held_before, sample_sizes(users, plugin.settings.slo)[0])
+        measured_before = sum(level.users == users for level in levels)
+        return level_phase(tier, users, measured_before, sample_sizes(users, plugin.settings.slo)[0])
 
     def _unclear(
         self, plugin: Plugin, tier: str, users: int

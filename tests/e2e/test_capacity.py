@@ -213,7 +213,7 @@ def be_late(**_):
     run = run_locust(locustfile, "--host", service.url, *OPTIONS, "--pd-max-users", "4")
     verdicts = {verdict for _, verdict, _ in levels_printed(run)}
     assert verdicts == {"INCONCLUSIVE"}
-    assert "(the load generator was late itself: loop lag p99 " in run.output
+    assert "(the load generator was overloaded: loop lag p99 " in run.output
     assert (
         "short: no answer, no level could be judged: 4 users could not be judged, the load generator"
         in run.output

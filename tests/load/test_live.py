@@ -9,7 +9,7 @@ from pd_locust.load.live import Live, SearchState, client_to_json
 from pd_locust.phase import Phase, PhaseKind
 from pd_locust.plateau import Plateau
 from pd_locust.record import Outcome, Part, RequestContext, RequestRecord, TokensSource
-from pd_locust.search import Bracket, Found, GaveUp, Hold
+from pd_locust.search import Bracket, Found, GaveUp, NextLevel
 from pd_locust.slo import Slo
 from pd_locust.stream import Category, StreamTiming
 
@@ -115,10 +115,10 @@ def test_a_new_run_forgets_the_last_one():
 
 def test_what_a_search_says_before_its_run_begins_is_of_that_run():
     seen = live(record())
-    first = SearchState((), Bracket(None, None), Hold(8, "first level"), 24)
+    first = SearchState((), Bracket(None, None), NextLevel(8, "first level"), 24)
     seen.publish("short", first)
     seen.end(1010.0)
-    again = SearchState((), Bracket(None, None), Hold(4, "first level"), 24)
+    again = SearchState((), Bracket(None, None), NextLevel(4, "first level"), 24)
     seen.publish("short", again)
     assert seen.searches == {"short": first}
     seen.begin(2000.0)
@@ -130,7 +130,7 @@ def test_a_search_shows_its_levels_its_bracket_and_its_next_step():
         [record(460.0 + 20 * (n % 2)) for n in range(40)], phase="", tier="short", users=8, slo=SLO
     )
     seen = live(record())
-    seen.publish("short", SearchState((held,), Bracket(8, None), Hold(16, "double"), 19))
+    seen.publish("short", SearchState((held,), Bracket(8, None), NextLevel(16, "double"), 19))
     shown = tier(seen)
     assert shown["search"] == {
         "low": 8, "high": None, "next_users": 16, "why": "double", "confirmed": False, "end": None, "most_left": 19,

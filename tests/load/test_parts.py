@@ -15,8 +15,8 @@ import pytest
 from pd_locust.errors import ConfigError
 from pd_locust.load import options, settings
 from pd_locust.load.abort import FailureWindow
-from pd_locust.load.conductor import _Attendance
 from pd_locust.load.events import keep_out_of_total
+from pd_locust.load.phases_on_workers import _WorkerWatch
 from pd_locust.load.plugin import _parse_defaults_once
 from pd_locust.load.recorder import RecordsFile, _command_without_secrets, recorded_levels
 from pd_locust.load.setup import prepare
@@ -24,8 +24,8 @@ from pd_locust.load.shapes import BenchmarkShape, CapacityShape, protocol
 from pd_locust.load.users import Backoff
 from pd_locust.phase import Phase, PhaseKind, level_phase
 from pd_locust.prompt import interleave
+from pd_locust.ramp import Latencies
 from pd_locust.record import Outcome, Part, RequestContext, RequestRecord
-from pd_locust.spread import Latencies
 from pd_locust.stream import Category, StreamTiming
 from pd_locust.tier import STANDARD_TIERS, choose_tiers
 
@@ -92,13 +92,13 @@ def test_a_ratio_of_one_never_aborts():
 
 def test_users_start_over_a_second_until_a_latency_is_known_and_then_over_about_one():
     latencies = Latencies()
-    assert latencies.spread(level_phase("short", 10)).spread_s == 1.0
+    assert latencies.with_ramp(level_phase("short", 10)).ramp_s == 1.0
     latencies.note(level_phase("short", 10), [record(400), record(600)])
-    assert latencies.spread(level_phase("short", 10)).spread_s == 0.5
-    assert latencies.spread(level_phase("short", 20)).spread_s == 0.75
-    assert latencies.spread(level_phase("short", 5)).spread_s == 0.5
-    assert latencies.spread(level_phase("long", 5)).spread_s == 1.0
-    assert latencies.spread(Phase("single/short", PhaseKind.COUNT, users=1, tier="short")).spread_s == 0.0
+    assert latencies.with_ramp(level_phase("short", 10)).ramp_s == 0.5
+    assert latencies.with_ramp(level_phase("short", 20)).ramp_s == 0.75
+    assert latencies.with_ramp(level_phase("short", 5)).ramp_s == 0.5
+    assert latencies.with_ramp(level_phase("long", 5)).ramp_s == 1.0
+    assert latencies.with_ramp(Phase("single/short", PhaseKind.COUNT, users=1, tier="short")).ramp_s == 0.0
 
 
 def test_a_mix_interleaves_its_tiers_evenly():
@@ -267,8 +267,8 @@ def test_without_a_check_the_mix_is_sent_all_the_same():
 def test_only_tiers_that_will_be_held_are_prepared():
     given = SimpleNamespace(pd_levels="", pd_sweep_tiers=None)
 
-    assert CapacityShape.tiers_to_hold(None, read(), given) == {"short", "medium", "long"}
-    assert CapacityShape.tiers_to_hold(None, read("--pd-mix", "xlong=1"), given) == {
+    assert CapacityShape.tiers_to_measure(None, read(), given) == {"short", "medium", "long"}
+    assert CapacityShape.tiers_to_measure(None, read("--pd-mix", "xlong=1"), given) == {
         "short", "medium", "long", "xlong",
     }  # fmt: skip
 
@@ -276,7 +276,7 @@ def test_only_tiers_that_will_be_held_are_prepared():
         parser = ArgumentParser()
         parser.add_argument("--users", dest="num_users", type=int)
         options.add_benchmark_arguments(parser)
-        return BenchmarkShape.tiers_to_hold(None, read(), parser.parse_args(words))
+        return BenchmarkShape.tiers_to_measure(None, read(), parser.parse_args(words))
 
     assert of_benchmark() == {"short", "medium", "long", "xlong"}
     assert of_benchmark("--pd-single-requests", "0") == {"short", "medium", "long"}
@@ -310,9 +310,9 @@ def test_a_field_of_the_chat_template_goes_beside_thinking_and_may_replace_it():
 
 def test_workers_that_come_or_go_are_noticed_and_a_late_heartbeat_is_not(monkeypatch):
     now_s = 0.0
-    monkeypatch.setattr("pd_locust.load.conductor.time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr("pd_locust.load.phases_on_workers.time", SimpleNamespace(monotonic=lambda: now_s))
     seen = []
-    watch = _Attendance({"a", "b"})
+    watch = _WorkerWatch({"a", "b"})
     for now_s, there in [(0, "ab"), (5, "a"), (12, "ab"), (20, "a"), (29, "a"), (31, "a")]:  # noqa: B007
         seen.append(watch.has_changed(set(there)))
 

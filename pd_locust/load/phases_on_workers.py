@@ -1,6 +1,6 @@
-"""The two ends of a run in several processes: crews that stream, and the conductor that tells them when.
+"""Phases of a run in several processes: PhaseWorker streams, PhaseMaster says when.
 
-In one process both ends are here and Locust delivers their messages at once; the code is the same.
+In a single process both are present and Locust delivers their messages at once; the code is the same.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _POLL_S = 0.02
 _DRAIN_GRACE_S = 10.0
 
 
-class Crew:
-    """The streaming end: obeys the conductor's messages. On every process that runs users."""
+class PhaseWorker:
+    """Opens, extends and drains phases as the master's messages say; one in every process that runs users."""
 
     def __init__(self, environment: Any, session: Session) -> None:
         self._runner = environment.runner
@@ -73,8 +73,8 @@ class Crew:
         self._runner.send_message("pd_complete", {"phase": phase, "worker": self._runner.client_id})
 
 
-class Conductor:
-    """The telling end: on the master, or on the only process."""
+class PhaseMaster:
+    """Runs phases on all workers; on the master, or in the only process."""
 
     def __init__(self, environment: Any) -> None:
         self._environment = environment
@@ -104,7 +104,7 @@ class Conductor:
         stop: Callable[[], bool],
         more: Callable[[], int | None],
     ) -> bool:
-        """Hold one phase until every worker has what it asked for, then drain; False if it ended early.
+        """Run one phase until every worker has what it asked for, then drain; False if it ended early.
 
         Waits first until Locust has brought the phase's users up. When the sample is there, `more` may ask
         for a larger one.
@@ -122,7 +122,7 @@ class Conductor:
             self._runner.send_message("pd_phase", data, client_id=worker)
         deadline = time.monotonic() + limit_s
         complete = False
-        watch = _Attendance(set(users))
+        watch = _WorkerWatch(set(users))
         while not complete and time.monotonic() < deadline and not stop():
             gevent.sleep(_POLL_S)
             if watch.has_changed(set(self._users_by_worker())):
@@ -182,8 +182,8 @@ class Conductor:
             self._drained.add(msg.data["worker"])
 
 
-class _Attendance:
-    """Whether other workers are there than at first, and not for a moment only: a busy one may miss a heartbeat."""
+class _WorkerWatch:
+    """Whether workers came or left for longer than a busy worker may miss heartbeats."""
 
     def __init__(self, workers: set[str]) -> None:
         self._workers = workers
