@@ -9,6 +9,7 @@ A map of the rooms; importing this patches, registers and loads nothing.
     pd_locust/load      Locust users, events, shapes, records
     pd_locust/check     preflight and prompt fitting, over requests
     pd_locust/analysis  pandas: from CSV to tables and reports
+    pd_locust/draw      charts as values, and as SVG
     pd_locust/cli.py    the pd-locust command
     pd_sim              a simulated PD service that shares no code with the rest
 """

@@ -14,6 +14,8 @@ MAY_IMPORT = {
     "pd_locust": {"yaml"},
     "pd_locust/wire": {"sseclient", "orjson", "pd_locust"},
     "pd_locust/check": {"requests", "urllib3", "orjson", "rich", "pd_locust", "pd_locust/wire"},
+    # Draws what others hand it; markupsafe, so that no text of theirs becomes markup.
+    "pd_locust/draw": {"markupsafe", "pd_locust"},
     "pd_locust/load": {
         "locust",
         "gevent",
@@ -23,8 +25,17 @@ MAY_IMPORT = {
         "pd_locust",
         "pd_locust/wire",
         "pd_locust/check",
+        "pd_locust/draw",
     },
-    "pd_locust/analysis": {"pandas", "numpy", "jinja2", "markupsafe", "rich", "pyarrow", "pd_locust"},
+    "pd_locust/analysis": {
+        "pandas",
+        "numpy",
+        "jinja2",
+        "rich",
+        "pyarrow",
+        "pd_locust",
+        "pd_locust/draw",
+    },
     # Imports at the top of the file only: a verb loads what it needs when it is called.
     "pd_locust/cli.py": {"pd_locust", "pd_locust/analysis"},
     # Shares no code with the rest, so that a misunderstanding of the protocol shows as a difference.
@@ -107,6 +118,8 @@ def test_every_room_is_in_the_table_and_has_modules():
         ("pd_locust/slo.py", "if TYPE_CHECKING:\n    from gevent.event import Event", "gevent.event.Event"),
         ("pd_locust/wire/connection.py", "import requests.adapters", "requests.adapters"),
         ("pd_locust/wire/chat.py", "from ..load import users", "pd_locust.load.users"),
+        ("pd_locust/draw/svg.py", "import numpy", "numpy"),
+        ("pd_locust/draw/svg.py", "from pd_locust.analysis import tables", "pd_locust.analysis.tables"),
         ("pd_locust/wire/chat.py", "import importlib\nimportlib.import_module('pandas')", "pandas"),
         ("pd_locust/load/users.py", "from pd_sim.server import Server", "pd_sim.server.Server"),
         ("pd_locust/load/users.py", "from pd_locust import analysis as a", "pd_locust.analysis"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pd_locust.analysis.level import Kind, Level, Selection
+from pd_locust.analysis.levels import Kind, Level, Selection
 from pd_locust.analysis.rounds import MEASURES, Estimate, Measure, Ratio, estimates
 from pd_locust.capacity import CapacityRow, with_headroom
 from pd_locust.errors import ConfigError

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from pd_locust.analysis.compare import Average, CapacityLine, Comparison, FailedShares, Finding, Line
-from pd_locust.analysis.overlay import overlaid
+from pd_locust.analysis.level_charts import overlaid
 from pd_locust.analysis.page import render_page
 from pd_locust.analysis.render import print_lines, print_view
 from pd_locust.analysis.rounds import MEASURES, Measure
-from pd_locust.analysis.table import Column, Table, text
-from pd_locust.analysis.views import View
+from pd_locust.analysis.tables import Column, Table, View, text
 from pd_locust.language import ENGLISH
 from pd_locust.units import NOT_AVAILABLE, format_count, format_percent
 

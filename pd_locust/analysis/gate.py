@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pd_locust.analysis.columns import Columns
 from pd_locust.analysis.compare import Place, below_knee, levels_by_place, refuse_unlike
 from pd_locust.analysis.expression import CAPACITY, Expression
-from pd_locust.analysis.level import Kind, Selection
+from pd_locust.analysis.levels import Kind, Selection
 from pd_locust.analysis.rounds import Ratio, estimates
 from pd_locust.errors import ConfigError
 from pd_locust.judgement import judge
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import NoReturn
 
-    from pd_locust.analysis.level import Level
+    from pd_locust.analysis.levels import Level
     from pd_locust.analysis.report import Report
     from pd_locust.judgement import Finding
     from pd_locust.plateau import Plateau

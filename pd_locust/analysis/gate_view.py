@@ -8,8 +8,7 @@ from xml.etree import ElementTree as ET
 
 from pd_locust.analysis.gate import CHANGE, Check, Outcome
 from pd_locust.analysis.render import markdown_view
-from pd_locust.analysis.table import Column, Table, text
-from pd_locust.analysis.views import View
+from pd_locust.analysis.tables import Column, Table, View, text
 from pd_locust.language import ENGLISH
 from pd_locust.units import NOT_AVAILABLE, format_count
 

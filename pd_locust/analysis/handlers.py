@@ -12,8 +12,8 @@ from pd_locust import planning
 from pd_locust.analysis import compare as comparing
 from pd_locust.analysis import compare_view, export, gate_view, plan_view
 from pd_locust.analysis import gate as gating
+from pd_locust.analysis.export import write_parquet, write_workbook
 from pd_locust.analysis.expression import Expression
-from pd_locust.analysis.optional import write_parquet, write_workbook
 from pd_locust.analysis.page import to_html
 from pd_locust.analysis.render import print_lines, print_view, render_terminal, to_markdown
 from pd_locust.analysis.report import Report, build

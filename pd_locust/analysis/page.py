@@ -8,18 +8,17 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pd_locust.analysis.clouds import distributions, timeline
-from pd_locust.analysis.curves import curves
 from pd_locust.analysis.export import csv_tables, to_csv
-from pd_locust.analysis.svg import tips, to_svg
-from pd_locust.analysis.table import text
-from pd_locust.analysis.views import View, facts, notes, views, warned
+from pd_locust.analysis.level_charts import curves
+from pd_locust.analysis.request_charts import distributions, timeline
+from pd_locust.analysis.tables import View, facts, notes, text, views, warned
+from pd_locust.draw.svg import tips, to_svg
 from pd_locust.language import ENGLISH
 from pd_locust.units import NOT_AVAILABLE, format_count
 
 if TYPE_CHECKING:
     from pd_locust.analysis.report import Report
-    from pd_locust.analysis.table import Column, Table
+    from pd_locust.analysis.tables import Column, Table
     from pd_locust.capacity import CapacityRow
     from pd_locust.language import Speech
 

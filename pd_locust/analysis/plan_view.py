@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pd_locust.analysis.table import Column, Table, text
-from pd_locust.analysis.views import View
+from pd_locust.analysis.tables import Column, Table, View, text
 from pd_locust.units import format_count, format_ms, format_percent
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pd_locust.analysis.table import text as as_text
-from pd_locust.analysis.views import View, facts, notes, views, warned
+from pd_locust.analysis.tables import View, facts, notes, views, warned
+from pd_locust.analysis.tables import text as as_text
 from pd_locust.language import ENGLISH
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pd_locust.analysis.report import Report
-    from pd_locust.analysis.table import Column
+    from pd_locust.analysis.tables import Column
     from pd_locust.language import Speech
 
 _FAILURES = ("category", "count", "share", "example")

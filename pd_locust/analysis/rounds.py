@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pd_locust.analysis.level import Selection
+from pd_locust.analysis.levels import Selection
 from pd_locust.judgement import t_quantile
 from pd_locust.record import Outcome, Part
 from pd_locust.summary import percentile
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pd_locust.analysis.level import Level
+    from pd_locust.analysis.levels import Level
 
 _SEED = 1_000
 _RESAMPLES = 500

@@ -17,9 +17,8 @@ from gevent.lock import BoundedSemaphore
 
 from pd_locust.language import Language, Speech
 from pd_locust.load.downloads import Downloads
-from pd_locust.load.exposition import CONTENT_TYPE, exposition
 from pd_locust.load.live import Live, client_to_json
-from pd_locust.load.plain_table import COLUMNS, row_of
+from pd_locust.load.prometheus import CONTENT_TYPE, exposition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -237,3 +236,40 @@ def _script() -> Response:
 
 def _panel(name: str) -> str:
     return files("pd_locust.load").joinpath("panel", name).read_text(encoding="utf-8")
+
+
+COLUMNS = {
+    "name": "Tier",
+    "users": "Users",
+    "finished": "# Finished",
+    "failed": "# Failed",
+    **{
+        f"{metric}_{statistic}": f"{metric.upper()} {statistic} (ms)"
+        for metric in ("ttft", "tpot")
+        for statistic in ("mean", "p50", "p95", "p99")
+    },
+    "output_tokens_per_s": "tok/s",
+    "in_flight": "In flight",
+    "goodput_per_s": "Goodput/s",
+}
+
+
+def row_of(tier: dict[str, Any]) -> dict[str, Any]:
+    """One line of the table; a missing number reads n/a, where Locust would print nothing."""
+    level, window = tier["level"] or {}, tier["window"] or {}
+    row = {
+        "name": tier["tier"],
+        "users": level.get("users"),
+        **{key: tier[key] for key in ("finished", "failed")},
+    }
+    for metric in ("ttft", "tpot"):
+        for statistic in ("mean", "p50", "p95", "p99"):
+            value = level.get(f"{metric}_ms", {}).get(statistic)
+            row[f"{metric}_{statistic}"] = None if value is None else round(value, 3)
+    for key in ("output_tokens_per_s", "goodput_per_s"):
+        value = window.get(key)
+        row[key] = None if value is None else round(value, 1)
+    return {
+        key: "n/a" if value is None else value
+        for key, value in (row | {"in_flight": tier["in_flight"]}).items()
+    }

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from pd_locust.analysis.columns import Columns
-from pd_locust.analysis.requests import load_requests
+from pd_locust.analysis.levels import load_requests
 from pd_locust.errors import HistoryError
 from pd_locust.plateau import EVERYTHING, FIRST_WAVE, STEADY, Plateau
 from pd_locust.record import Outcome, RequestRecord

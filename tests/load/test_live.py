@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pd_locust.load.level import Curve, Values
-from pd_locust.load.live import Live, SearchState, client_to_json
+from pd_locust.load.live import Curve, Live, SearchState, Values, client_to_json
 from pd_locust.phase import Phase, PhaseKind
 from pd_locust.plateau import Plateau
 from pd_locust.record import Outcome, Part, RequestContext, RequestRecord, TokensSource

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pd_locust.analysis.chart import Chart, Point, Series, Span, cumulative_share, thinned_places
-from pd_locust.analysis.curves import STYLES
-from pd_locust.analysis.level import Kind, Level, Selection
-from pd_locust.analysis.table import Column, Table, text
+from pd_locust.analysis.level_charts import STYLES
+from pd_locust.analysis.levels import Kind, Level, Selection
+from pd_locust.analysis.tables import Column, Table, text
+from pd_locust.draw.chart import Chart, Point, Series, Span
 from pd_locust.record import Outcome, Part
 from pd_locust.summary import percentile
 from pd_locust.units import format_count, format_ms, format_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -205,3 +205,34 @@ def _share_table(column: str, samples: dict[str, list[float]]) -> Table:
 
 def _two_decimals(value: float) -> str:
     return f"{value:,.2f}"
+
+
+def cumulative_share(ordered: Sequence[float], at_most: int = 200) -> list[tuple[float, float]]:
+    """Points (value, share of values up to it) of an empirical distribution, thinned evenly by rank."""
+    count = len(ordered)
+    return [(ordered[rank], (rank + 1) / count) for rank in _even_ranks(count, at_most)]
+
+
+def thinned_places(
+    x: NDArray[np.float64], y: NDArray[np.float64], columns: int, each: int = 8
+) -> NDArray[np.intp]:
+    """Places of points to draw: at most `each` of each of `columns` stretches of x, lowest, highest and between.
+
+    Those between are even by rank. Nothing extreme is lost, and the file stays small however long the run.
+    Places come in order of x's stretches, or of x when all are drawn.
+    """
+    by_x = np.argsort(x, kind="stable")
+    if len(x) <= each * columns:
+        return by_x
+    x, y = x[by_x], y[by_x]
+    stretch = ((x - x[0]) / ((x[-1] - x[0]) / columns or 1.0)).astype(np.int64)
+    by_height = by_x[np.lexsort((y, stretch))]
+    starts = np.flatnonzero(np.diff(stretch, prepend=-1))
+    parts = np.split(by_height, starts[1:])
+    return np.concatenate([part[_even_ranks(len(part), each)] for part in parts])
+
+
+def _even_ranks(count: int, at_most: int) -> list[int]:
+    """Return ranks from the first to the last."""
+    kept = min(at_most, count)
+    return sorted({round(n * (count - 1) / max(1, kept - 1)) for n in range(kept)})

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from pd_locust.slo import Verdict
 
 if TYPE_CHECKING:
-    from pd_locust.analysis.chart import Axis, Chart, Point, Series
+    from pd_locust.draw.chart import Axis, Chart, Point, Series
 
 _WIDTH, _WIDE_WIDTH, _HEIGHT = 560, 1140, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 20, 22, 42

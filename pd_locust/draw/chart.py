@@ -5,16 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from numpy.typing import NDArray
-
-    from pd_locust.analysis.table import Table
     from pd_locust.slo import Verdict
 
 # Beyond this ratio of largest to smallest a linear axis shows only the largest.
@@ -61,7 +56,7 @@ class Chart:
     x_label: str
     y_label: str
     series: tuple[Series, ...]
-    table: Table
+    table: Any
     note: str = ""
     limit: tuple[float, str] | None = None
     band: tuple[tuple[float, float, float], ...] = ()
@@ -128,37 +123,6 @@ class Axis:
             if len(ticks) <= 9:
                 break
         return ticks
-
-
-def cumulative_share(ordered: Sequence[float], at_most: int = 200) -> list[tuple[float, float]]:
-    """Points (value, share of values up to it) of an empirical distribution, thinned evenly by rank."""
-    count = len(ordered)
-    return [(ordered[rank], (rank + 1) / count) for rank in _even_ranks(count, at_most)]
-
-
-def thinned_places(
-    x: NDArray[np.float64], y: NDArray[np.float64], columns: int, each: int = 8
-) -> NDArray[np.intp]:
-    """Places of points to draw: at most `each` of each of `columns` stretches of x, lowest, highest and between.
-
-    Those between are even by rank. Nothing extreme is lost, and the file stays small however long the run.
-    Places come in order of x's stretches, or of x when all are drawn.
-    """
-    by_x = np.argsort(x, kind="stable")
-    if len(x) <= each * columns:
-        return by_x
-    x, y = x[by_x], y[by_x]
-    stretch = ((x - x[0]) / ((x[-1] - x[0]) / columns or 1.0)).astype(np.int64)
-    by_height = by_x[np.lexsort((y, stretch))]
-    starts = np.flatnonzero(np.diff(stretch, prepend=-1))
-    parts = np.split(by_height, starts[1:])
-    return np.concatenate([part[_even_ranks(len(part), each)] for part in parts])
-
-
-def _even_ranks(count: int, at_most: int) -> list[int]:
-    """Return ranks from the first to the last."""
-    kept = min(at_most, count)
-    return sorted({round(n * (count - 1) / max(1, kept - 1)) for n in range(kept)})
 
 
 def _step(span: float) -> float:

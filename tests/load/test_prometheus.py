@@ -1,4 +1,4 @@
-from pd_locust.load.exposition import exposition
+from pd_locust.load.prometheus import exposition
 
 ABSENT = {"mean": None, "p50": None, "p95": None, "p99": None}
 WINDOW = {

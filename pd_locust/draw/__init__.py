@@ -1,0 +1,1 @@
+"""Charts as values, and their drawing as SVG: for the report, the web UI and the docs."""
