@@ -204,8 +204,7 @@ def _version() -> str:
 def _check(options: argparse.Namespace) -> int:
     from rich.console import Console  # noqa: PLC0415
 
-    from pd_locust.check.check import Timeouts  # noqa: PLC0415
-    from pd_locust.check.preflight import preflight  # noqa: PLC0415
+    from pd_locust.check.preflight import Timeouts, preflight  # noqa: PLC0415
     from pd_locust.check.render import print_step  # noqa: PLC0415
     from pd_locust.endpoint import Endpoint  # noqa: PLC0415
     from pd_locust.language import Speech  # noqa: PLC0415

@@ -1,9 +1,13 @@
-"""Where the service is: one Base URL in any of the forms that people paste, read to one meaning."""
+"""Where the service is, and what every request to it carries besides its body: key, headers, trust."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from pd_locust.errors import ConfigError
@@ -89,3 +93,76 @@ class Endpoint:
     def chat_path(self) -> str:
         """Path of the streaming chat-completions call."""
         return f"{self.root}{_CHAT}"
+
+
+def authorization(api_key: str | None) -> dict[str, str]:
+    """Return the Authorization header, if there is a key."""
+    if not api_key:
+        return {}
+    if not api_key.isascii() or any(character.isspace() for character in api_key):
+        raise ConfigError(
+            "the API key contains spaces or characters outside ASCII; was more than the key pasted?"
+        )
+    return {"Authorization": f"Bearer {api_key}"}
+
+
+def streaming_headers(api_key: str | None, headers: dict[str, str]) -> dict[str, str]:
+    """Headers of every streaming request; identity, because compression would hold chunks back."""
+    own = {
+        "User-Agent": "pd_locust",
+        "Content-Type": "application/json",
+        "Accept": "text/event-stream",
+        "Accept-Encoding": "identity",
+    }
+    return own | authorization(api_key) | headers
+
+
+def tls_context(verify: bool) -> ssl.SSLContext:
+    """Return the system's trust, or none at all for `--pd-insecure`."""
+    context = ssl.create_default_context()
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+_LEAST_SECRET = 6
+
+
+def secrets_of(api_key: str | None, headers: Mapping[str, str]) -> list[str]:
+    """Return what a service may repeat and nobody else should see: the key; a header's value may be one as well."""
+    return [text for text in (api_key, *headers.values()) if text and len(text) >= _LEAST_SECRET]
+
+
+def conceal(value: Any, secrets: Iterable[str]) -> Any:
+    """Return the same value with `***` for every secret in any of its texts.
+
+    Services like to repeat a wrong key in their answer, and messages are shortened: a secret that was cut
+    off by the shortening is found by its beginning.
+    """
+    if isinstance(value, Enum):
+        return value
+    if isinstance(value, str):
+        for secret in secrets:
+            value = _without(value, secret)
+        return value
+    if isinstance(value, dict):
+        return {key: conceal(part, secrets) for key, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(conceal(part, secrets) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(
+            value, **{part.name: conceal(getattr(value, part.name), secrets) for part in fields(value)}
+        )
+    return value
+
+
+_LEAST_PIECE = 6
+
+
+def _without(text: str, secret: str) -> str:
+    text = text.replace(secret, "***")
+    for length in range(len(secret) - 1, _LEAST_PIECE - 1, -1):
+        if f"{secret[:length]}…" in text:
+            return text.replace(f"{secret[:length]}…", "***…")
+    return text

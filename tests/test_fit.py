@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pd_locust.fit import MOST_COUNTS, Fit, fit_words
-from pd_locust.prompt import PREFIX_WORDS, PromptText
+from pd_locust.prompt import MOST_COUNTS, PREFIX_WORDS, Fit, PromptText, fit_words
 
 TIERS = (16, 850, 6_330, 20_890)
 

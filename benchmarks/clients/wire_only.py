@@ -12,8 +12,7 @@ from pathlib import Path
 
 import gevent
 
-from pd_locust.access import streaming_headers
-from pd_locust.endpoint import Endpoint
+from pd_locust.endpoint import Endpoint, streaming_headers
 from pd_locust.record import COLUMNS, Part, RequestContext, RequestRecord
 from pd_locust.wire.chat import ChatRequest
 from pd_locust.wire.connection import Connection

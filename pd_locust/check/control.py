@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 
-from pd_locust.access import tls_context
+from pd_locust.endpoint import Endpoint, tls_context
 from pd_locust.errors import ConfigError
 from pd_locust.stream import Category, Failure
 from pd_locust.wire.chat import one_line, status_failure
-
-if TYPE_CHECKING:
-    from pd_locust.endpoint import Endpoint
 
 _TIMEOUT_S = (10, 180)  # connect, read: a 20,000-token prompt may wait in a queue
 _MODELS_TIMEOUT_S = (10, 20)

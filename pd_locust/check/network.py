@@ -7,17 +7,13 @@ import os
 import re
 import socket
 import ssl
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from pd_locust.access import tls_context
 from pd_locust.check.step import Step
+from pd_locust.endpoint import Endpoint, tls_context
 from pd_locust.stream import Category, Failure
 from pd_locust.wire.connection import connect_failure
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pd_locust.endpoint import Endpoint
 
 _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _USER_INFO = re.compile(r"^(\w+://)?.*@")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -16,10 +16,8 @@ from pd_locust.stream import Failure, StreamTiming
 from pd_locust.units import format_count, format_ms
 from pd_locust.wire.chat import ChatRequest, read_event
 from pd_locust.wire.chunked import ChunkedResponse
+from pd_locust.wire.connection import Connection
 from pd_locust.wire.events import failure_of
-
-if TYPE_CHECKING:
-    from pd_locust.wire.connection import Connection
 
 _LENGTH_FIELDS = ("max_tokens", "max_completion_tokens")
 _HEARD_BYTES = 16_384

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.text import Text
 
 from pd_locust.check.step import Status, Step, printable
-from pd_locust.language import ENGLISH
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pd_locust.language import Speech
+from pd_locust.language import ENGLISH, Speech
 
 WIDTH = 100
 _MARGIN = Text(" " * 32)

@@ -13,18 +13,16 @@ import tempfile
 import time
 import urllib.request
 from argparse import Namespace
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pd_locust.errors import PdLocustError
 from pd_locust.load.simulated import SimulatedService
 from pd_locust.plateau import BUSY_CORE
 from pd_locust.summary import Summary, percentile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 # Version of the stored file.
 #   1  first version

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pd_locust.judgement import DEFAULT_CONFIDENCE
-
-if TYPE_CHECKING:
-    import argparse
 
 
 class Secret:

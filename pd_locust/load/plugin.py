@@ -23,10 +23,9 @@ from locust.runners import MasterRunner, WorkerRunner
 from pd_locust.endpoint import Endpoint
 from pd_locust.errors import ConfigError, PdLocustError
 from pd_locust.load import options
-from pd_locust.load.abort import FailureWindow
-from pd_locust.load.events import keep_out_of_total
+from pd_locust.load.failure_limit import FailureWindow
+from pd_locust.load.locust_patches import install_precision, keep_out_of_total
 from pd_locust.load.phases_on_workers import PhaseMaster, PhaseWorker
-from pd_locust.load.precision import install_precision
 from pd_locust.load.recorder import Outbox, RecordsFile, RunFile, recorded_levels
 from pd_locust.load.session import STREAM_PHASE, Session
 from pd_locust.load.settings import Settings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gevent
 from gevent.event import Event
 
-from pd_locust.check.step import secrets_of
+from pd_locust.endpoint import secrets_of
 from pd_locust.load.health import ClientHealth
 from pd_locust.phase import Phase, PhaseKind, PhaseProgress
 from pd_locust.prompt import interleave, prefixes

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import logging
 import secrets
+import ssl
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pd_locust.access import authorization, streaming_headers, tls_context
-from pd_locust.check.check import Timeouts
 from pd_locust.check.control import ControlPlane
-from pd_locust.check.preflight import preflight
-from pd_locust.check.step import conceal, secrets_of
-from pd_locust.endpoint import Endpoint
+from pd_locust.check.preflight import Timeouts, preflight
+from pd_locust.endpoint import Endpoint, authorization, conceal, secrets_of, streaming_headers, tls_context
 from pd_locust.errors import ConfigError
-from pd_locust.fit import Fit, fit_words
 from pd_locust.language import Speech
-from pd_locust.prompt import PromptText, prefixes
+from pd_locust.load.settings import Settings
+from pd_locust.prompt import Fit, PromptText, fit_words, prefixes
 from pd_locust.tier import Tier
 from pd_locust.warnings import Doubt
 from pd_locust.wire.chat import ChatRequest
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Sequence
-
-    from pd_locust.load.settings import Settings
 
 logger = logging.getLogger(__name__)
 

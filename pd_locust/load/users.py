@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gevent
 from locust import User, constant, task
 
-from pd_locust.check.step import conceal
-from pd_locust.load import events
+from pd_locust.endpoint import conceal
+from pd_locust.load.locust_patches import fire
 from pd_locust.record import Outcome, RequestContext, RequestRecord
 from pd_locust.stream import Failure, StreamTiming
 from pd_locust.tier import EVERYDAY_TIERS
@@ -93,7 +93,7 @@ class StreamUser(User):  # type: ignore[misc]
             cut = timing is None or (self.session.cutting and timing.failure is not None)
             record = self._record(seen, timing, cut=cut)
             self.session.end(self, ticket, record)
-        events.fire(self.environment, record)
+        fire(self.environment, record)
         if record.outcome is Outcome.SUCCESS:
             self._backoff.reset()
         elif record.outcome is Outcome.FAILURE:

@@ -13,8 +13,7 @@ import pytest
 from check.scripted import Scripted
 from locust_process import running_simulator
 
-from pd_locust.check.check import Timeouts
-from pd_locust.check.preflight import preflight
+from pd_locust.check.preflight import Timeouts, preflight
 from pd_locust.endpoint import Endpoint
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,7 +5,7 @@ import socket
 from check.scripted import Answer, chunk, model_list, sse, tokens
 from rich.cells import cell_len
 
-from pd_locust.check.check import Timeouts
+from pd_locust.check.preflight import Timeouts
 from pd_locust.check.render import render
 from pd_locust.stream import Category
 

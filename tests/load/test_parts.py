@@ -14,8 +14,8 @@ import pytest
 
 from pd_locust.errors import ConfigError
 from pd_locust.load import options, settings
-from pd_locust.load.abort import FailureWindow
-from pd_locust.load.events import keep_out_of_total
+from pd_locust.load.failure_limit import FailureWindow
+from pd_locust.load.locust_patches import keep_out_of_total
 from pd_locust.load.phases_on_workers import _WorkerWatch
 from pd_locust.load.plugin import _parse_defaults_once
 from pd_locust.load.recorder import RecordsFile, _command_without_secrets, recorded_levels

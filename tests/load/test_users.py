@@ -10,8 +10,7 @@ from wire.hand_made import DONE, text, usage
 from wire.reading import SEEN
 from wire.scripted_server import READ, RESET, ScriptedServer
 
-from pd_locust.check.step import secrets_of
-from pd_locust.endpoint import Endpoint
+from pd_locust.endpoint import Endpoint, secrets_of
 from pd_locust.load.users import StreamUser
 from pd_locust.stream import Category, Failure, StreamTiming
 from pd_locust.wire.connection import Connection

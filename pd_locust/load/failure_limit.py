@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pd_locust.stream import Category
+from pd_locust.stream import Category
 
 WINDOW_S = 30.0
 _LEAST_FINISHED = 50

@@ -10,7 +10,7 @@ import gevent
 import locust.stats
 import pytest
 
-from pd_locust.load.precision import PreciseCsvWriter, bucket_response_time, percentiles
+from pd_locust.load.locust_patches import PreciseCsvWriter, bucket_response_time, percentiles
 
 SHARES = locust.stats.PERCENTILES_TO_REPORT
 
