@@ -17,7 +17,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from pd_locust.judgement import judge, sample_sizes
+from pd_locust.judge import LOOKS, judge, sample_sizes
 from pd_locust.record import Outcome
 from pd_locust.slo import DEFAULT_SLO, Verdict
 
@@ -62,7 +62,7 @@ def hold(rng: random.Random, users: int, correlation: float, mean_ms: float) -> 
     sizes = sample_sizes(users, DEFAULT_SLO)
     rows = waves(rng, users, correlation, mean_ms, sizes[-1])
     for size in sizes:
-        judgement = judge(rows[:size], DEFAULT_SLO, users)
+        judgement = judge(rows[:size], DEFAULT_SLO, users, looks=LOOKS)
         if judgement.is_clear:
             break
     return judgement.verdict

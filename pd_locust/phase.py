@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from pd_locust.judgement import sample_sizes
+from pd_locust.judge import sample_sizes
 from pd_locust.record import Part
 from pd_locust.slo import DEFAULT_SLO
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from pd_locust import warnings
-from pd_locust.judgement import DEFAULT_CONFIDENCE, Judgement, judge
+from pd_locust.judge import DEFAULT_CONFIDENCE, Judgement, judge
 from pd_locust.record import Outcome, Part, TokensSource
 from pd_locust.sample import Rows, Sample
 from pd_locust.slo import DEFAULT_SLO, Slo, Verdict
@@ -156,9 +156,13 @@ class Plateau:
         slo: Slo = DEFAULT_SLO,
         parts: frozenset[Part] = STEADY,
         confidence: float = DEFAULT_CONFIDENCE,
+        looks: int = 1,
         nominal_tokens: int | None = None,
     ) -> Plateau:
-        """Judge one level from all its requests, of which those in `parts` are the sample."""
+        """Judge one level from all its requests, of which those in `parts` are the sample.
+
+        `looks` as in `judge`: how often a sample that grows is looked at.
+        """
         everything = rows if isinstance(rows, Sample) else Rows(rows)
         chosen = everything.in_parts(parts)
         good = chosen.ended(Outcome.SUCCESS)
@@ -206,7 +210,7 @@ class Plateau:
             client_cpu_share=_busiest(chosen),
             shared_reads_share=_shared_reads(good),
             slo=slo,
-            judgement=judge(chosen, slo, users, confidence),
+            judgement=judge(chosen, slo, users, confidence, looks=looks),
             doubts=(),
         )
         return _with_doubts(plateau, good, nominal_tokens)

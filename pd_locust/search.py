@@ -16,7 +16,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pd_locust.judgement import Finding, sample_sizes
+from pd_locust.judge import Finding, sample_sizes
 from pd_locust.slo import AttainmentLimit, FailureLimit, Verdict
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import heapq
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from pd_locust.judgement import sample_sizes
+from pd_locust.judge import LOOKS, sample_sizes
 from pd_locust.phase import Phase, PhaseProgress, level_phase
 from pd_locust.plateau import Plateau
 from pd_locust.ramp import Latencies
@@ -80,7 +80,9 @@ class VirtualService:
         for row in self._requests(progress):
             rows.append(row)
             if progress.complete:
-                level = Plateau.of(rows, phase=phase.name, tier=phase.tier or "", users=users, slo=slo)
+                level = Plateau.of(
+                    rows, phase=phase.name, tier=phase.tier or "", users=users, slo=slo, looks=LOOKS
+                )
                 size = None if level.judgement.is_clear else next(sizes, None)
                 if size is None:
                     break

@@ -12,7 +12,7 @@ from pd_locust.analysis.expression import CAPACITY, Expression
 from pd_locust.analysis.levels import Kind, Selection
 from pd_locust.analysis.rounds import Ratio, estimates
 from pd_locust.errors import ConfigError
-from pd_locust.judgement import judge
+from pd_locust.judge import judge
 from pd_locust.plateau import EVERYTHING, STEADY
 from pd_locust.slo import FailureLimit, LatencyLimit, Slo, Verdict
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pd_locust.analysis.levels import Level
     from pd_locust.analysis.report import Report
-    from pd_locust.judgement import Finding
+    from pd_locust.judge import Finding
     from pd_locust.plateau import Plateau
 
 DEFAULT_EXPRESSIONS = ("tok_s<-5%", "tpot_mean>+5%", "ttft_p95>+10%", "failures>1%")

@@ -14,7 +14,7 @@ from pd_locust import warnings
 from pd_locust.analysis.csvfile import read_csv
 from pd_locust.analysis.levels import Kind, Level, Selection
 from pd_locust.errors import HistoryError
-from pd_locust.judgement import Judgement, judge_means
+from pd_locust.judge import Judgement, judge_means
 from pd_locust.plateau import Plateau
 from pd_locust.summary import Summary
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pd_locust.analysis.levels import Selection
-from pd_locust.judgement import t_quantile
+from pd_locust.judge import t_quantile
 from pd_locust.record import Outcome, Part
 from pd_locust.summary import percentile
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pd_locust.capacity import DEFAULT_HEADROOM
 from pd_locust.errors import ConfigError, HistoryError
-from pd_locust.judgement import DEFAULT_CONFIDENCE
+from pd_locust.judge import DEFAULT_CONFIDENCE
 from pd_locust.slo import DEFAULT_SLO, Slo
 from pd_locust.warnings import Doubt
 

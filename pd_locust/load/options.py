@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Any
 
-from pd_locust.judgement import DEFAULT_CONFIDENCE
+from pd_locust.judge import DEFAULT_CONFIDENCE
 
 
 class Secret:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pd_locust.errors import ConfigError
-from pd_locust.judgement import DEFAULT_CONFIDENCE
+from pd_locust.judge import DEFAULT_CONFIDENCE
 from pd_locust.slo import Slo
 from pd_locust.tier import EVERYDAY_TIERS, STANDARD_TIERS, Tier, choose_tiers, load_tiers
 

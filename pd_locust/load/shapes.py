@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from locust import LoadTestShape
 
 from pd_locust.errors import ConfigError
-from pd_locust.judgement import sample_sizes
+from pd_locust.judge import LOOKS, sample_sizes
 from pd_locust.load.live import SearchState
 from pd_locust.load.progress import PhaseLine, SearchLine, conclude, interrupted
 from pd_locust.load.settings import read_levels, split_names
@@ -202,7 +202,13 @@ class CapacityShape(PhasedShape):
     def _judge(self, plugin: Plugin, tier: str, users: int, rows: Sequence[RequestRecord]) -> Plateau:
         settings = plugin.settings
         return Plateau.of(
-            rows, phase="", tier=tier, users=users, slo=settings.slo, confidence=settings.confidence
+            rows,
+            phase="",
+            tier=tier,
+            users=users,
+            slo=settings.slo,
+            confidence=settings.confidence,
+            looks=LOOKS,
         )
 
 

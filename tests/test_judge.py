@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pd_locust.judgement import _batches, _share_interval, judge, judge_means, sample_sizes, t_quantile
+from pd_locust.judge import LOOKS, _batches, _share_interval, judge, judge_means, sample_sizes, t_quantile
 from pd_locust.plateau import Plateau
 from pd_locust.slo import DEFAULT_SLO, FailureLimit, Slo, Verdict
 
@@ -24,8 +24,8 @@ def rows(*ttft_ms, failed=0, cut=0):
     return [row for _, row in sorted(places, key=lambda place: place[0])]
 
 
-def verdict(sample, limit="ttft_mean<=500ms", users=4):
-    return judge(sample, Slo.parse(limit), users).verdict
+def verdict(sample, limit="ttft_mean<=500ms", users=4, **options):
+    return judge(sample, Slo.parse(limit), users, **options).verdict
 
 
 def test_a_clear_mean_passes_or_fails():
@@ -166,9 +166,9 @@ def test_every_sample_has_a_verdict_and_an_interval_around_what_was_seen(values,
 
 def test_the_interval_of_a_mean_by_hand():
     # Four batches of two: means 105, 125, 105, 105; their mean is 110, their standard deviation 10.
-    # At 80 % each of four looks has 5 %: t(0.975, 3) = 3.18245, and 3.18245 x 10 / sqrt(4) = 15.912.
+    # At 80 %, each of four looks has 5 %: t(0.975, 3) = 3.18245, and 3.18245 x 10 / sqrt(4) = 15.912.
     sample = rows(100, 110, 120, 130, 110, 100, 90, 120)
-    finding = judge(sample, DEFAULT_SLO, users=1, confidence=0.8).primary
+    finding = judge(sample, DEFAULT_SLO, users=1, confidence=0.8, looks=4).primary
     assert finding.observed == 110
     assert finding.low == pytest.approx(94.0878, abs=0.01)
     assert finding.high == pytest.approx(125.9122, abs=0.01)
@@ -257,8 +257,8 @@ def test_a_sample_can_grow_until_a_limit_on_a_small_share_can_be_kept(limit, eno
     slo = Slo.parse(limit)
     assert sample_sizes(1, slo) == [24, max(40, enough), max(64, 2 * enough), max(96, 4 * enough)]
     if enough > 8:
-        assert verdict(rows(*[100] * enough), limit, users=1) is PASS
-        assert verdict(rows(*[100] * (enough - 1)), limit, users=1) is OPEN
+        assert verdict(rows(*[100] * enough), limit, users=1, looks=LOOKS) is PASS
+        assert verdict(rows(*[100] * (enough - 1)), limit, users=1, looks=LOOKS) is OPEN
 
 
 def test_a_share_that_may_not_be_missed_at_all_grows_the_sample_no_further():
@@ -273,7 +273,7 @@ def hold_in_waves(noise, users, mean_ms, correlation):
             wave_ms = correlation * wave_ms + math.sqrt(1 - correlation**2) * noise.gauss(0, 60)
         values.append(mean_ms + wave_ms + noise.gauss(0, 40))
     for size in sample_sizes(users, DEFAULT_SLO):
-        judgement = judge(rows(*values[:size]), DEFAULT_SLO, users)
+        judgement = judge(rows(*values[:size]), DEFAULT_SLO, users, looks=LOOKS)
         if judgement.is_clear:
             break
     return judgement.verdict
@@ -290,3 +290,27 @@ def test_at_most_five_per_cent_of_levels_beside_the_limit_get_the_wrong_verdict(
     verdicts = [hold_in_waves(noise, 8, 500 + side * distance_ms, correlation) for _ in range(300)]
     assert verdicts.count(wrong) <= 15
     assert verdicts.count(PASS if wrong is FAIL else FAIL) > 0
+
+
+def test_a_recorded_level_is_looked_at_once_and_a_growing_one_often():
+    noise = random.Random("looks")
+    sample = rows(*[noise.gauss(490, 30) for _ in range(40)])
+    once, often = (judge(sample, DEFAULT_SLO, 4, looks=looks).primary for looks in (1, LOOKS))
+    assert (once.confidence, often.confidence) == (0.95, pytest.approx(0.9875))
+    assert often.low < once.low < once.high < often.high
+
+
+@pytest.mark.parametrize(
+    ("ttft_ms", "late_ms", "expected"),
+    [(57.9, 28, PASS), (588, 34, FAIL), (490, 28, OPEN), (510, 28, OPEN), (490, 0, PASS)],
+)
+def test_a_late_client_widens_the_interval_and_decides_nothing_only_near_the_limit(
+    ttft_ms, late_ms, expected
+):
+    sample = rows(*[ttft_ms - 1, ttft_ms + 1] * 48)
+    assert verdict(sample, client_error_ms=late_ms) is expected
+
+
+def test_no_latency_interval_goes_below_zero():
+    finding = judge(rows(*[1, 1, 1, 900] * 3), DEFAULT_SLO, 4, client_error_ms=30).primary
+    assert finding.low == 0

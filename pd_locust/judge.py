@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,8 @@ class Finding:
     """One condition, what was seen of it, and the interval that holds the truth at the given confidence.
 
     Latencies are in ms, shares of 1 otherwise. `low` and `high` are None when the sample is too small for
-    an interval; `observed` is infinite when a percentile falls among the failures.
+    an interval; `observed` is infinite when a percentile falls among the failures. `one_sided`: only one of `low` and
+    `high` is known. `doubts` are codes of reasons why the interval may be too narrow.
     """
 
     condition: Condition
@@ -51,6 +52,9 @@ class Finding:
     low: float | None
     high: float | None
     verdict: Verdict
+    confidence: float = DEFAULT_CONFIDENCE
+    one_sided: bool = False
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +76,30 @@ class Judgement:
 
 
 def judge(
-    sample: Sample | Sequence[Any], slo: Slo, users: int | None, confidence: float = DEFAULT_CONFIDENCE
+    sample: Sample | Sequence[Any],
+    slo: Slo,
+    users: int | None,
+    confidence: float = DEFAULT_CONFIDENCE,
+    *,
+    looks: int = 1,
+    client_error_ms: float = 0.0,
 ) -> Judgement:
-    """Judge finished requests (cut ones are left out) that are in the order in which they were sent."""
+    """Judge finished requests (cut ones are left out) that are in the order in which they were sent.
+
+    A sample that grows until its verdict is clear is looked at up to `looks` times, and each look gets its part of
+    the error (Bonferroni); a recorded level is looked at once. Latencies may be off by `client_error_ms`, the load
+    generator's own lateness: their intervals are that much wider on both sides.
+    """
     finished = (sample if isinstance(sample, Sample) else Rows(sample)).ended(*_FINISHED)
     if not len(finished):
         nothing = tuple(Finding(one, None, None, None, Verdict.INCONCLUSIVE) for one in slo.judged)
         return Judgement(Verdict.INCONCLUSIVE, nothing)
-    alpha = (1 - confidence) / LOOKS
+    alpha = (1 - confidence) / looks
     batches = _batches(finished, users)
-    findings = tuple(_find(condition, finished, batches, alpha) for condition in slo.judged)
+    findings = tuple(
+        replace(_widened(_find(condition, finished, batches, alpha), client_error_ms), confidence=1 - alpha)
+        for condition in slo.judged
+    )
     return Judgement(_worst([finding.verdict for finding in findings]), findings)
 
 
@@ -161,6 +179,14 @@ def _find(condition: Condition, finished: Sample, batches: list[Sample], alpha: 
             return _find_failures(condition, finished, alpha)
 
 
+def _widened(finding: Finding, error_ms: float) -> Finding:
+    limit = finding.condition
+    if not error_ms or not isinstance(limit, LatencyLimit) or finding.low is None or finding.high is None:
+        return finding
+    low, high = max(0.0, finding.low - error_ms), finding.high + error_ms
+    return replace(finding, low=low, high=high, verdict=_against(low, high, limit.request.limit_ms))
+
+
 def _find_mean(limit: LatencyLimit, finished: Sample, batches: list[Sample], alpha: float) -> Finding:
     values = _values(limit, finished)
     if not values:
@@ -171,7 +197,7 @@ def _find_mean(limit: LatencyLimit, finished: Sample, batches: list[Sample], alp
     if len(means) < 2:
         return Finding(limit, observed, None, None, Verdict.INCONCLUSIVE)
     half = t_quantile(1 - alpha / 2, len(means) - 1) * stdev(means) / math.sqrt(len(means))
-    low, high = observed - half, observed + half
+    low, high = max(0.0, observed - half), observed + half
     return Finding(limit, observed, low, high, _against(low, high, limit.request.limit_ms))
 
 
