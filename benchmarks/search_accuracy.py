@@ -17,8 +17,7 @@ from typing import Any
 
 from pd_locust.search import Found
 from pd_locust.slo import DEFAULT_SLO
-from pd_sim.limit import Limit
-from pd_sim.oracle import max_concurrency
+from pd_sim.oracle import Limit, max_concurrency
 from pd_sim.profiles import QWEN
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))

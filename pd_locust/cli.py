@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The simulator speaks for itself: it shares no code with the rest, not even options.
         from pd_sim.__main__ import main as simulate  # noqa: PLC0415
 
-        return simulate(arguments[1:])
+        return simulate(arguments[1:], prog="pd-locust sim")
     options = _parser().parse_args(arguments)
     verb: Callable[[argparse.Namespace], int] = options.verb
     try:

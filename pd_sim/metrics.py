@@ -1,33 +1,14 @@
-"""Server metrics in Prometheus' text format, under vLLM's names where they fit."""
-
-from __future__ import annotations
+"""Totals of the server in Prometheus' text format, under vLLM's names where they fit."""
 
 from bisect import bisect_left
 from collections import Counter
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pd_sim.job import Service
+from pd_sim.service import Service
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_TTFT_BOUNDS_S = (
-    0.001,
-    0.005,
-    0.01,
-    0.02,
-    0.04,
-    0.06,
-    0.08,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    20.0,
-    40.0,
+_TTFT_BOUNDS_S = tuple(
+    ms / 1000
+    for ms in (1, 5, 10, 20, 40, 60, 80, 100, 250, 500, 750, 1000, 2500, 5000, 10_000, 20_000, 40_000)
 )
 _LATENESS_BOUNDS_S = (0.00005, 0.0001, 0.0002, 0.0003, 0.0005, 0.00075, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1)
 
@@ -41,7 +22,6 @@ class Histogram:
         self._sum_s = 0.0
 
     def observe(self, value_s: float, times: int = 1) -> None:
-        """Count one value, or several equal ones."""
         self._counts[bisect_left(self._bounds_s, value_s)] += times
         self._sum_s += value_s * times
 
@@ -56,45 +36,38 @@ class Histogram:
 
 
 class Metrics:
-    """Running totals; the gauges are read from the service when asked for."""
+    """Running totals; the gauges are read from the service at each scrape."""
 
     def __init__(self, model: str, prompt_source: str) -> None:
         self._labels = f'model_name="{model}",engine="0"'
         self._prompt_source = prompt_source
-        self.prompt_tokens = 0
-        self.cached_tokens = 0
-        self.generation_tokens = 0
+        self.prompt_tokens = self.cached_tokens = self.generation_tokens = 0
         self.finished: Counter[str] = Counter()
         self.ttft = Histogram(_TTFT_BOUNDS_S)
         self.lateness = Histogram(_LATENESS_BOUNDS_S)
 
     def render(self, service: Service) -> bytes:
         """Return the whole page."""
-        counters = {
-            "vllm:prompt_tokens_total": self.prompt_tokens,
-            "vllm:prompt_tokens_cached_total": self.cached_tokens,
-            "vllm:generation_tokens_total": self.generation_tokens,
-        }
-        gauges = {
-            "vllm:num_requests_running": service.running,
-            "vllm:num_requests_waiting": service.waiting,
-            "vllm:kv_cache_usage_perc": service.kv_usage_ratio,
-        }
-        lines: list[str] = []
-        for kind, values in (("gauge", gauges), ("counter", counters)):
-            for name, value in values.items():
-                lines += [f"# TYPE {name} {kind}", f"{name}{{{self._labels}}} {value}"]
-        source = f'{self._labels},source="{self._prompt_source}"'
-        lines += [
-            "# TYPE vllm:prompt_tokens_by_source_total counter",
-            f"vllm:prompt_tokens_by_source_total{{{source}}} {self.prompt_tokens}",
-            "# TYPE vllm:request_success_total counter",
+        labels = self._labels
+        source = f'{labels},source="{self._prompt_source}"'
+        values: list[tuple[str, str, str, float]] = [
+            ("gauge", "vllm:num_requests_running", labels, service.running),
+            ("gauge", "vllm:num_requests_waiting", labels, service.waiting),
+            ("gauge", "vllm:kv_cache_usage_perc", labels, service.kv_usage_ratio),
+            ("counter", "vllm:prompt_tokens_total", labels, self.prompt_tokens),
+            ("counter", "vllm:prompt_tokens_cached_total", labels, self.cached_tokens),
+            ("counter", "vllm:generation_tokens_total", labels, self.generation_tokens),
+            ("counter", "vllm:prompt_tokens_by_source_total", source, self.prompt_tokens),
         ]
+        lines: list[str] = []
+        for kind, name, labelled, value in values:
+            lines += [f"# TYPE {name} {kind}", f"{name}{{{labelled}}} {value}"]
+        lines.append("# TYPE vllm:request_success_total counter")
         lines += [
-            f'vllm:request_success_total{{{self._labels},finished_reason="{reason}"}} {count}'
+            f'vllm:request_success_total{{{labels},finished_reason="{reason}"}} {count}'
             for reason, count in sorted(self.finished.items())
         ]
-        lines += self.ttft.lines("vllm:time_to_first_token_seconds", self._labels)
+        lines += self.ttft.lines("vllm:time_to_first_token_seconds", labels)
         # Writing time less model time of each token: when it grows, the simulator itself is the bottleneck.
-        lines += self.lateness.lines("pd_locust_sim:token_lateness_seconds", self._labels)
+        lines += self.lateness.lines("pd_locust_sim:token_lateness_seconds", labels)
         return "\n".join([*lines, ""]).encode()

@@ -1,29 +1,73 @@
-"""What an ideal measurement would find: closed-loop runs in virtual time, without sockets or noise."""
+"""The result of an ideal measurement: closed-loop runs in virtual time, without sockets or noise."""
 
 from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from pd_sim.job import Job
-from pd_sim.limit import Limit, percentile
-from pd_sim.model import deploy
-
-if TYPE_CHECKING:
-    from pd_sim.job import Service
-    from pd_sim.profiles import Profile
+from pd_sim.pd_service import new_service
+from pd_sim.profiles import Profile
+from pd_sim.service import Job, Service
 
 MAX_USERS = 4096
+LIMITS = "ttft, tpot or e2e, then _mean or _p50 to _p99.9, <=, and ms or s, as in 'ttft_mean<=500ms'"
+_LIMIT = re.compile(r"\s*(ttft|tpot|e2e)_(mean|p[5-9]\d(?:\.\d+)?)\s*<=\s*(\d+(?:\.\d+)?)\s*(ms|s)\s*")
 
 
-class Outcome(NamedTuple):
-    """One finished request; `tpot_ms` is None for a single token."""
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """An upper bound on one statistic (`mean`, or a percentile such as `p99`) of one latency.
+
+    Its grammar is written apart from that of pd_locust, so that a misreading shows as a difference.
+    """
+
+    latency: str
+    statistic: str
+    bound_ms: float
+
+    @classmethod
+    def parse(cls, text: str) -> Limit:
+        """Read one limit; a ValueError says what is accepted."""
+        form = _LIMIT.fullmatch(text)
+        if form is None:
+            raise ValueError(f"{text!r} is no limit; give {LIMITS}")
+        latency, statistic, bound, unit = form.groups()
+        return cls(latency, statistic, float(bound) * (1000 if unit == "s" else 1))
+
+    def __str__(self) -> str:
+        return f"{self.latency}_{self.statistic}<={self.bound_ms:g}ms"
+
+    def allows(self, values_ms: Sequence[float]) -> bool:
+        """Whether the statistic is within the bound; no values are never within it."""
+        # A sum of exact model times may miss the bound by its last bits: 20 + 48 x 10 must be 500.
+        return bool(values_ms) and self.statistic_of(values_ms) <= self.bound_ms * (1 + 1e-9)
+
+    def statistic_of(self, values_ms: Sequence[float]) -> float:
+        if self.statistic == "mean":
+            return math.fsum(values_ms) / len(values_ms)
+        return percentile(values_ms, float(self.statistic[1:]))
+
+
+class FinishedRequest(NamedTuple):
+    """True latencies of one request; `tpot_ms` is None for a single token."""
 
     start_s: float
     ttft_ms: float
     tpot_ms: float | None
     e2e_ms: float
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Interpolate linearly between the two nearest ranks; the first rank is 0 %, the last 100 %."""
+    ranked = sorted(values)
+    position = (len(ranked) - 1) * percent / 100
+    below = math.floor(position)
+    above = min(below + 1, len(ranked) - 1)
+    return ranked[below] + (ranked[above] - ranked[below]) * (position - below)
 
 
 def closed_loop(  # noqa: PLR0917 - one run, spelled out
@@ -35,25 +79,26 @@ def closed_loop(  # noqa: PLR0917 - one run, spelled out
     seed: int = 0,
     *,
     jitter_ratio: float = 0.0,
-) -> list[Outcome]:
+) -> list[FinishedRequest]:
     """Run `users` users without think time and return the first `requests` requests of the steady part.
 
-    Users start one after the other, spread over one E2E under this load. The steady part begins when each
-    has finished a request, and all go on until the sample is done, so that none of it ran under less load.
+    Users start one after the other, spread over one E2E latency under this load. The steady part begins when
+    each user has finished a request. All users go on until the sample is complete, so that the whole sample
+    ran under full load.
     """
 
-    def run(size: int, window_s: float) -> list[Outcome]:
-        service = deploy(profile, jitter_ratio=jitter_ratio, seed=seed, every_token=False)
+    def run(size: int, window_s: float) -> list[FinishedRequest]:
+        service = new_service(profile, jitter_ratio=jitter_ratio, seed=seed, every_token=False)
         spread = random.Random(seed)  # noqa: S311 - repeatable, not secret
         starts_s = [(user + spread.random()) / users * window_s for user in range(users)]
         return _steady_part(service, starts_s, prompt_tokens, max_tokens, size)
 
     if users == 1:
         return run(requests, 0.0)
-    # With outputs of one length, users who begin together stay together: a start within less than an E2E
-    # leaves the mean as it is and doubles the p95 for ever. So a pilot finds out how long an E2E is.
+    # With outputs of one length, users who begin together stay together: a start within less than one E2E
+    # leaves the mean as it is and doubles the p95 for ever. So a pilot run measures the E2E latency.
     pilot = run(2 * users, closed_loop(profile, 1, prompt_tokens, max_tokens, 1)[0].e2e_ms / 1000)
-    return run(requests, math.fsum(outcome.e2e_ms for outcome in pilot) / len(pilot) / 1000)
+    return run(requests, math.fsum(request.e2e_ms for request in pilot) / len(pilot) / 1000)
 
 
 def max_concurrency(
@@ -65,15 +110,18 @@ def max_concurrency(
     turns: int = 24,
     seed: int = 0,
     jitter_ratio: float = 0.0,
-) -> tuple[int | None, dict[int, list[Outcome]]]:
+    progress: Callable[[int], None] = lambda users: None,  # noqa: ARG005 - nobody listens
+) -> tuple[int | None, dict[int, list[FinishedRequest]]]:
     """Find N such that N users meet the limit and N + 1 do not, and return it with both runs.
 
-    Doubles, then bisects. A run has `turns` requests of every user: a queue needs some to settle. N is None
-    when even one user misses the limit; the search ends at MAX_USERS.
+    Doubles, then bisects; `progress` is told the users of each run before it starts. A run has `turns`
+    requests of every user, because a queue needs some to settle. N is None when even one user misses the
+    limit; the search ends at MAX_USERS.
     """
-    runs: dict[int, list[Outcome]] = {}
+    runs: dict[int, list[FinishedRequest]] = {}
 
     def meets(users: int) -> bool:
+        progress(users)
         runs[users] = closed_loop(
             profile, users, prompt_tokens, max_tokens, turns * users, seed, jitter_ratio=jitter_ratio
         )
@@ -91,92 +139,60 @@ def max_concurrency(
     return passed or None, {users: runs[users] for users in (passed, failed) if users in runs}
 
 
-def values_ms(outcomes: list[Outcome], latency: str) -> list[float]:
-    """Return the `ttft`, `tpot` or `e2e` of every outcome that has one."""
-    values = (getattr(outcome, f"{latency}_ms") for outcome in outcomes)
+def values_ms(requests: list[FinishedRequest], latency: str) -> list[float]:
+    """Return the `ttft`, `tpot` or `e2e` of every request that has one."""
+    values = (getattr(request, f"{latency}_ms") for request in requests)
     return [value for value in values if value is not None]
 
 
-def summary(outcomes: list[Outcome]) -> dict[str, float | int | None]:
-    """Return the figures a report shows, in ms."""
-    ttft_ms = values_ms(outcomes, "ttft")
-    tpot_ms = values_ms(outcomes, "tpot")
+def summary(requests: list[FinishedRequest]) -> dict[str, float | int | None]:
+    """Return the figures that a report shows, in ms."""
+    ttft_ms = values_ms(requests, "ttft")
+    tpot_ms = values_ms(requests, "tpot")
     return {
         "ttft_mean_ms": round(math.fsum(ttft_ms) / len(ttft_ms), 3),
-        "ttft_p50_ms": round(percentile(ttft_ms, 50), 3),
-        "ttft_p95_ms": round(percentile(ttft_ms, 95), 3),
-        "ttft_p99_ms": round(percentile(ttft_ms, 99), 3),
+        **{f"ttft_p{percent}_ms": round(percentile(ttft_ms, percent), 3) for percent in (50, 95, 99)},
         "tpot_mean_ms": round(math.fsum(tpot_ms) / len(tpot_ms), 3) if tpot_ms else None,
-        "requests": len(outcomes),
-    }
-
-
-def answer(
-    profile: Profile,
-    prompt_tokens: int,
-    max_tokens: int,
-    limit: Limit,
-    *,
-    seed: int = 0,
-    jitter_ratio: float = 0.0,
-) -> dict[str, object]:
-    """Return the capacity at one prompt length as an object that is ready for JSON."""
-    users, runs = max_concurrency(
-        profile, prompt_tokens, max_tokens, limit, seed=seed, jitter_ratio=jitter_ratio
-    )
-    found, following = users or 0, (users or 0) + 1
-    return {
-        "prompt_tokens": prompt_tokens,
-        "max_tokens": max_tokens,
-        "max_concurrency": users,
-        "at": summary(runs[found]) if found in runs else None,
-        "next": summary(runs[following]) if following in runs else None,
+        "requests": len(requests),
     }
 
 
 def _steady_part(
     service: Service, starts_s: list[float], prompt_tokens: int, max_tokens: int, requests: int
-) -> list[Outcome]:
-    users = len(starts_s)
-    # Each user's key is its number: it has one request at a time.
-    starts = [(start_s, user) for user, start_s in enumerate(starts_s)]
-    starts.reverse()
-    unsettled = set(range(users))
-    started_s = [math.inf] * users
-    first_token_s = [math.inf] * users
-    sample_place: list[int | None] = [None] * users
-    sample: list[Outcome | None] = [None] * requests
-    taken = finished = 0
-    while finished < requests:
+) -> list[FinishedRequest]:
+    # The key of a job is the number of its user, who has one request at a time.
+    starts = sorted(((start_s, user) for user, start_s in enumerate(starts_s)), reverse=True)
+    unsettled = {user for _, user in starts}
+    started_s: dict[int, float] = {}
+    first_token_s: dict[int, float] = {}
+    places: dict[int, int] = {}
+    sample: dict[int, FinishedRequest] = {}
+
+    def start(now_s: float, user: int) -> None:
+        started_s[user] = now_s
+        service.arrive(now_s, Job(user, prompt_tokens, max_tokens))
+
+    while len(sample) < requests:
         due_s = service.next_event_s()
         if starts and (due_s is None or starts[-1][0] <= due_s):
-            now_s, user = starts.pop()
-            started_s[user] = now_s
-            service.arrive(now_s, Job(user, prompt_tokens, max_tokens))
+            start(*starts.pop())
             continue
         if due_s is None:
             raise RuntimeError("the model stands still with requests in flight")
-        for emission in service.advance(due_s):
-            user = emission.key
-            now_s = emission.due_s
-            first_token_s[user] = min(first_token_s[user], now_s)
-            if not emission.final:
+        for user, _, final, now_s, _ in service.advance(due_s):
+            first_token_s.setdefault(user, now_s)
+            if not final:
                 continue
-            place = sample_place[user]
-            if place is not None:
-                sample[place] = _outcome(started_s[user], first_token_s[user], now_s, max_tokens)
-                finished += 1
+            request = _finished(started_s[user], first_token_s.pop(user), now_s, max_tokens)
+            if user in places:
+                sample[places.pop(user)] = request
             unsettled.discard(user)
-            sample_place[user] = None
-            if not unsettled and taken < requests:
-                sample_place[user] = taken
-                taken += 1
-            started_s[user] = now_s
-            first_token_s[user] = math.inf
-            service.arrive(now_s, Job(user, prompt_tokens, max_tokens))
-    return [outcome for outcome in sample if outcome is not None]
+            if not unsettled and (taken := len(sample) + len(places)) < requests:
+                places[user] = taken
+            start(now_s, user)
+    return [sample[place] for place in range(requests)]
 
 
-def _outcome(start_s: float, first_token_s: float, end_s: float, tokens: int) -> Outcome:
+def _finished(start_s: float, first_token_s: float, end_s: float, tokens: int) -> FinishedRequest:
     tpot_ms = (end_s - first_token_s) * 1000 / (tokens - 1) if tokens > 1 else None
-    return Outcome(start_s, (first_token_s - start_s) * 1000, tpot_ms, (end_s - start_s) * 1000)
+    return FinishedRequest(start_s, (first_token_s - start_s) * 1000, tpot_ms, (end_s - start_s) * 1000)

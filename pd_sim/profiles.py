@@ -10,8 +10,6 @@ and its capacities under a mean TTFT of 500 ms: 179, 127 and 72 users. "Arithmet
 shape or the hardware. "Tuned" was chosen so that the model as a whole gives those capacities.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import dataclass
 

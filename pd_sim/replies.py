@@ -1,18 +1,14 @@
 """A reply while it is being written: as a stream of events, or as one JSON object at the end."""
 
-from __future__ import annotations
-
 import json
 import time
 import zlib
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from pd_sim.http_protocol import HttpProtocol
 from pd_sim.tokens import OUTPUT_WORDS
-
-if TYPE_CHECKING:
-    from pd_sim.connection import Connection
-    from pd_sim.truth import Trace
+from pd_sim.truth import RequestTruth
 
 DONE = b"data: [DONE]\n\n"
 LAST_CHUNK = b"0\r\n\r\n"
@@ -20,14 +16,14 @@ _HOLE = "\x00"
 
 
 class RoleChunk(StrEnum):
-    """When the chunk with the role and an empty content is sent; the headers are never sent before it."""
+    """When the chunk with the role and an empty content is sent; the headers leave with it."""
 
     EARLY = "early"
     """On arrival."""
     WITH_FIRST_TOKEN = "with-first-token"
     """Headers, role and first token leave together."""
     NONE = "none"
-    """Never; the headers leave with the first token."""
+    """Never: the headers leave with the first token."""
 
 
 class ReplyForm(NamedTuple):
@@ -39,16 +35,6 @@ class ReplyForm(NamedTuple):
     include_usage: bool
     role_chunk: RoleChunk
     finish_carries_token: bool
-
-
-class Reply(Protocol):
-    """Something that turns emissions into bytes on a connection."""
-
-    def begin(self) -> None:
-        """Send what can be sent on arrival."""
-
-    def emit(self, tokens: int, cached_tokens: int | None, *, final: bool) -> None:
-        """Take one emission; the final one ends the reply."""
 
 
 def event(data: str | dict[str, Any]) -> bytes:
@@ -69,10 +55,10 @@ class StreamReply:
     before the chunk stays the same.
     """
 
-    def __init__(self, form: ReplyForm, connection: Connection, trace: Trace) -> None:
+    def __init__(self, form: ReplyForm, connection: HttpProtocol, truth: RequestTruth) -> None:
         self.form = form
         self.connection = connection
-        self.trace = trace
+        self.truth = truth
         self._identity = {
             "id": f"chatcmpl-{form.request_id}",
             "object": "chat.completion.chunk",
@@ -92,14 +78,14 @@ class StreamReply:
     def emit(self, tokens: int, cached_tokens: int | None, *, final: bool) -> None:
         """Write the tokens; the last one, the end and the usage leave together."""
         if final:
-            self.trace.cached_tokens = cached_tokens
+            self.truth.cached_tokens = cached_tokens
             self.write_tokens(self.token_chunks(tokens - 1) + self._ending(tokens), tokens)
-            self.trace.done_ns = self.trace.last_token_ns
+            self.truth.done_ns = self.truth.last_token_ns
             self.connection.finish()
-        elif tokens == 1 and self.trace.tokens:
+        elif tokens == 1 and self.truth.tokens:
             # The path of nearly every token.
-            self.trace.last_token_ns = time.perf_counter_ns()
-            self.trace.tokens += 1
+            self.truth.last_token_ns = time.perf_counter_ns()
+            self.truth.tokens += 1
             self._word = word = (self._word + 1) % len(OUTPUT_WORDS)
             self.connection.transport.write(self._prefix + OUTPUT_WORDS[word] + self._suffix)
         else:
@@ -114,10 +100,10 @@ class StreamReply:
     def write_tokens(self, body: bytes, tokens: int) -> None:
         """Send chunks that hold this many tokens, and stamp the first and the latest of the reply."""
         now_ns = time.perf_counter_ns()
-        if not self.trace.tokens:
-            self.trace.first_token_ns = now_ns
-        self.trace.last_token_ns = now_ns
-        self.trace.tokens += tokens
+        if not self.truth.tokens:
+            self.truth.first_token_ns = now_ns
+        self.truth.last_token_ns = now_ns
+        self.truth.tokens += tokens
         self.write(body)
 
     def token_chunks(self, tokens: int) -> bytes:
@@ -156,31 +142,31 @@ class StreamReply:
         else:
             ending = self.token_chunks(1) + framed(self.choice_event({}, self.form.finish_reason))
         if self.form.include_usage:
-            usage = usage_of(self.trace, self.trace.tokens + tokens)
+            usage = usage_of(self.truth, self.truth.tokens + tokens)
             ending += framed(event({**self._identity, "choices": [], "usage": usage}))
         return ending + framed(DONE) + LAST_CHUNK
 
 
 class JsonReply:
-    """One JSON object after the last token; its first token is never seen, so the trace has none."""
+    """One JSON object after the last token; the client sees no first token, so the truth has none."""
 
-    def __init__(self, form: ReplyForm, connection: Connection, trace: Trace) -> None:
+    def __init__(self, form: ReplyForm, connection: HttpProtocol, truth: RequestTruth) -> None:
         self._form = form
         self._connection = connection
-        self._trace = trace
+        self._truth = truth
         self._words: list[bytes] = []
 
     def begin(self) -> None:
-        """Nothing can be sent before the length is known."""
+        """Send nothing yet: the length is not known."""
 
     def emit(self, tokens: int, cached_tokens: int | None, *, final: bool) -> None:
         """Collect tokens; the final one sends them all."""
         for _ in range(tokens):
             self._words.append(OUTPUT_WORDS[len(self._words) % len(OUTPUT_WORDS)])
-        self._trace.tokens += tokens
+        self._truth.tokens += tokens
         if not final:
             return
-        self._trace.cached_tokens = cached_tokens
+        self._truth.cached_tokens = cached_tokens
         message = {"role": "assistant", "content": b"".join(self._words).decode()}
         body = {
             "id": f"chatcmpl-{self._form.request_id}",
@@ -188,19 +174,21 @@ class JsonReply:
             "created": int(time.time()),
             "model": self._form.model,
             "choices": [{"index": 0, "message": message, "finish_reason": self._form.finish_reason}],
-            "usage": usage_of(self._trace, self._trace.tokens),
+            "usage": usage_of(self._truth, self._truth.tokens),
         }
-        self._trace.done_ns = time.perf_counter_ns()
+        self._truth.done_ns = time.perf_counter_ns()
         self._connection.reply(
             200, json.dumps(body).encode(), "application/json", {"x-request-id": self._form.request_id}
         )
 
 
-def usage_of(trace: Trace, completion_tokens: int) -> dict[str, Any]:
-    """Return the usage object of a reply that has this many tokens."""
+Reply = StreamReply | JsonReply
+
+
+def usage_of(truth: RequestTruth, completion_tokens: int) -> dict[str, Any]:
     return {
-        "prompt_tokens": trace.prompt_tokens,
+        "prompt_tokens": truth.prompt_tokens,
         "completion_tokens": completion_tokens,
-        "total_tokens": trace.prompt_tokens + completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": trace.cached_tokens or 0},
+        "total_tokens": truth.prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": truth.cached_tokens or 0},
     }

@@ -1,7 +1,5 @@
 """The simulator's own idea of a token: words going in, five-letter words coming out."""
 
-from __future__ import annotations
-
 TEMPLATE_TOKENS = 9
 """What the chat template adds to every conversation."""
 

@@ -57,7 +57,7 @@ def page() -> str:
 
 def _verbs() -> dict[str, argparse.ArgumentParser]:
     (verbs,) = (action for action in cli._parser()._actions if isinstance(action, argparse._SubParsersAction))
-    return dict(verbs.choices) | {"sim": sim._parser()}
+    return dict(verbs.choices) | {"sim": sim.make_parser()}
 
 
 def _table(actions: Iterable[argparse.Action]) -> str:

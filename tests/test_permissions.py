@@ -143,7 +143,7 @@ def test_a_violation_is_caught(path, source, caught):
         ("pd_locust/cli.py", "import json"),
         ("pd_locust/load/users.py", "from locust import User\nfrom pd_locust.wire import connection"),
         ("pd_locust/wire/chat.py", "from pd_locust.stream import Category\nimport orjson"),
-        ("pd_sim/server.py", "from . import job\nfrom pd_sim import model\nimport uvloop"),
+        ("pd_sim/server.py", "from . import service\nfrom pd_sim import oracle\nimport uvloop"),
     ],
 )
 def test_what_is_permitted_is_not_caught(path, source):

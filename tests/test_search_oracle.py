@@ -10,8 +10,7 @@ from virtual_search import TIERS, search_in_virtual_time
 
 from pd_locust.search import Bracket, Found
 from pd_locust.slo import DEFAULT_SLO, Slo
-from pd_sim.limit import Limit
-from pd_sim.oracle import max_concurrency
+from pd_sim.oracle import Limit, max_concurrency
 from pd_sim.profiles import LINEAR, QWEN
 
 SEEDS = 3

@@ -18,8 +18,8 @@ from pd_locust.plateau import Plateau
 from pd_locust.ramp import Latencies
 from pd_locust.record import Outcome, Part, TokensSource
 from pd_locust.search import CapacitySearch, Found, GaveUp, Measured, NextLevel
-from pd_sim.job import Job
-from pd_sim.model import deploy
+from pd_sim.pd_service import new_service
+from pd_sim.service import Job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,7 @@ class VirtualService:
 
     def _requests(self, progress: PhaseProgress) -> Iterator[Row]:
         """Every finished request of users that never pause; ends never, the caller does."""
-        service = deploy(
+        service = new_service(
             self._profile, jitter_ratio=self._jitter_ratio, seed=next(self._seeds), every_token=False
         )
         users = progress.users

@@ -1,14 +1,15 @@
 import json
 import statistics
+import sys
 
 import pytest
 
+from pd_locust.cli import main as pd_locust_main
 from pd_sim.__main__ import main
-from pd_sim.job import Job
-from pd_sim.limit import Limit, percentile
-from pd_sim.model import Deployment
-from pd_sim.oracle import closed_loop, max_concurrency, summary
+from pd_sim.oracle import Limit, closed_loop, max_concurrency, percentile, summary
+from pd_sim.pd_service import PdService
 from pd_sim.profiles import LINEAR, QWEN
+from pd_sim.service import Job
 
 TTFT_MEAN_500MS = Limit("ttft", "mean", 500.0)
 
@@ -30,7 +31,7 @@ def test_the_unloaded_deployment_has_the_latencies_of_the_table(prompt_tokens, t
 
 
 def test_the_tables_longest_prompt_is_reproduced_by_a_full_prefix_hit():
-    service = Deployment(QWEN, prefix_cache=True)
+    service = PdService(QWEN, prefix_cache=True)
     prompt = tuple(range(20_890 // 64))
     service.arrive(0.0, Job(1, 20_890, 1, prompt))
     service.advance(10.0)
@@ -135,6 +136,58 @@ def test_the_command_line_oracle_prints_both_sides_of_the_answer(capsys):
     assert answer["next"]["ttft_mean_ms"] == 70.0
 
 
-def test_the_command_line_oracle_exits_2_on_a_limit_it_cannot_read(capsys):
-    assert main(["--oracle", "ttft<=60"]) == 2
-    assert "ttft_mean<=500ms" in capsys.readouterr().err
+def test_the_oracle_shows_its_progress_on_a_terminal_only(capsys, monkeypatch):
+    options = ["--oracle", "ttft_mean<=40ms", "--profile", "linear", "--prompt-tokens", "16"]
+    assert main(options) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(options) == 0
+    shown = capsys.readouterr().err.split("\r\x1b[K")
+    # Doubles to 4, which is too many, then tries 3; 2 users have 40 ms. The last text clears the line.
+    assert shown == ["", *(f"16 prompt tokens: simulating {users} users" for users in (1, 2, 4, 3)), ""]
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (
+            ["--port", "99999"],
+            "argument --port: '99999' is not accepted; give a number from 0 (any free port) to 65535",
+        ),
+        (["--port", "http"], "argument --port: 'http' is not accepted; give a number from 0"),
+        (
+            ["--fault", "nope"],
+            "argument --fault: 'nope' is not accepted; give one of error-before-first-token, ",
+        ),
+        (["--role-chunk", "nope"], "'nope' is not accepted; give one of early, with-first-token, none"),
+        (["--profile", "nope"], "choose from 'qwen3.5-9b-8p8d', 'linear', 'steady'"),
+        (["--jitter", "2"], "argument --jitter: '2' is not accepted; give a number from 0 to 1"),
+        (["--time-scale", "0"], "'0' is not accepted; give a number above 0"),
+        (["--oracle", "ttft<=60"], "as in 'ttft_mean<=500ms'"),
+        (
+            ["--oracle", "ttft_mean<=500ms", "--prompt-tokens", "90000"],
+            "needs 93868 tokens of KV space of 80000; give fewer --prompt-tokens or --max-tokens",
+        ),
+    ],
+)
+def test_a_bad_option_is_one_sentence_with_the_remedy_and_exit_2(options, remedy, capsys):
+    with pytest.raises(SystemExit) as exited:
+        main(options, prog="pd-locust sim")
+    shown = capsys.readouterr().err
+    assert exited.value.code == 2
+    assert shown.startswith("pd-locust sim: ")
+    assert shown.count("\n") == 1
+    assert remedy in shown
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "name"),
+    [(main, ["--help"], "python -m pd_sim"), (pd_locust_main, ["sim", "--help"], "pd-locust sim")],
+)
+def test_help_names_the_command_that_was_typed(command, arguments, name, capsys):
+    with pytest.raises(SystemExit) as exited:
+        command(arguments)
+    shown = capsys.readouterr().out
+    assert exited.value.code == 0
+    assert shown.startswith(f"usage: {name} ")
+    assert f"\n  {name} --port 0 --time-scale 0.1" in shown

@@ -1,31 +1,17 @@
-"""HTTP/1.1 on one socket: requests in whole, one at a time; replies as bytes."""
+"""The server's side of HTTP/1.1 on one socket: whole requests, one at a time; replies as bytes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING, NamedTuple, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import NamedTuple, cast
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
-REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    401: "Unauthorized",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    411: "Length Required",
-    413: "Content Too Large",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-    505: "HTTP Version Not Supported",
-}
 _ERROR_TYPES = {
     401: "AuthenticationError",
     404: "NotFoundError",
@@ -34,7 +20,7 @@ _ERROR_TYPES = {
 }
 
 
-class Refusal(Exception):  # noqa: N818 - what the client is told, not a fault of ours
+class HttpError(Exception):
     """A request is answered with this status and message, in OpenAI's error shape."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
@@ -42,16 +28,8 @@ class Refusal(Exception):  # noqa: N818 - what the client is told, not a fault o
         self.status = status
         self.headers = headers or {}
 
-    def body(self) -> bytes:
-        """Return the error object."""
-        kind = _ERROR_TYPES.get(
-            self.status, "BadRequestError" if self.status < 500 else "InternalServerError"
-        )
-        error = {"message": str(self), "type": kind, "param": None, "code": self.status}
-        return json.dumps({"error": error}).encode()
 
-
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """One request; header names are in lower case.
 
     `received_ns` is when its first bytes were read from the socket, `complete_ns` when its last ones were;
@@ -67,7 +45,7 @@ class Request(NamedTuple):
     complete_ns: int
 
 
-class Connection(asyncio.Protocol):
+class HttpProtocol(asyncio.Protocol):
     """One client. `serve` gets each request and must end it with `reply`, `finish` or `close`, now or later.
 
     Pipelined requests wait for their turn. The loops switch Nagle's algorithm off by themselves.
@@ -75,7 +53,7 @@ class Connection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, serve: Callable[[Connection, Request], None]) -> None:
+    def __init__(self, serve: Callable[[HttpProtocol, HttpRequest], None]) -> None:
         self._serve = serve
         self._pending = bytearray()
         self._received_ns: int | None = None
@@ -85,11 +63,10 @@ class Connection(asyncio.Protocol):
         self.on_lost: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
         self.transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """Tell the request in progress that nobody listens any more."""
+        """Tell the request in progress that its client has left."""
         on_lost, self.on_lost = self.on_lost, None
         if on_lost is not None:
             on_lost()
@@ -106,18 +83,20 @@ class Connection(asyncio.Protocol):
     def reply(
         self, status: int, body: bytes, content_type: str, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Answer the request in progress in whole."""
+        """Send the whole answer to the request in progress."""
         extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         head = (
-            f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {content_type}\r\n"
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {content_type}\r\n"
             f"Content-Length: {len(body)}\r\n{extra}{self.persistence}\r\n"
         )
         self.transport.write(head.encode("latin-1") + body)
         self.finish()
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, error: HttpError) -> None:
         """Answer the request in progress with an error."""
-        self.reply(refusal.status, refusal.body(), "application/json", refusal.headers)
+        kind = _ERROR_TYPES.get(error.status, "BadRequestError")
+        fields = {"message": str(error), "type": kind, "param": None, "code": error.status}
+        self.reply(error.status, json.dumps({"error": fields}).encode(), "application/json", error.headers)
 
     @property
     def persistence(self) -> str:
@@ -125,7 +104,7 @@ class Connection(asyncio.Protocol):
         return "" if self._keep_alive else "Connection: close\r\n"
 
     def finish(self) -> None:
-        """Go on to the next request, or close when the client wants no other."""
+        """Go on to the next request, or close when the client asked for that."""
         self.on_lost = None
         self._serving = False
         if not self._keep_alive:
@@ -135,7 +114,7 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._resume)
 
     def close(self) -> None:
-        """Close once everything written has left."""
+        """Close after everything written has been sent."""
         self.transport.close()
 
     def _resume(self) -> None:
@@ -145,26 +124,26 @@ class Connection(asyncio.Protocol):
     def _take_request(self, now_ns: int) -> None:
         try:
             request = self._parse(now_ns)
-        except Refusal as refusal:
+        except HttpError as error:
             # Where the next request would begin is unknown.
             self._keep_alive = False
-            self.refuse(refusal)
+            self.refuse(error)
             return
         if request is not None:
             self._serving = True
             self._serve(self, request)
 
-    def _parse(self, now_ns: int) -> Request | None:
+    def _parse(self, now_ns: int) -> HttpRequest | None:
         head_bytes = self._pending.find(b"\r\n\r\n") + 4
         if head_bytes < 4:
             if len(self._pending) > MAX_HEAD_BYTES:
-                raise Refusal(431, "the request head is too long")
+                raise HttpError(431, "the request head is too long")
             return None
         request_line, *lines = self._pending[: head_bytes - 4].decode("latin-1").split("\r\n")
         method, _, rest = request_line.partition(" ")
         target, _, version = rest.partition(" ")
         if version != "HTTP/1.1":
-            raise Refusal(505 if version.startswith("HTTP/") else 400, "this server speaks HTTP/1.1 only")
+            raise HttpError(505 if version.startswith("HTTP/") else 400, "this server speaks HTTP/1.1 only")
         headers = {
             name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
         }
@@ -181,15 +160,15 @@ class Connection(asyncio.Protocol):
         self._continue_sent = False
         self._keep_alive = headers.get("connection", "").lower() != "close"
         path, _, query = target.partition("?")
-        return Request(method, path, query, headers, body, received_ns, now_ns)
+        return HttpRequest(method, path, query, headers, body, received_ns, now_ns)
 
     @staticmethod
     def _body_bytes(headers: dict[str, str]) -> int:
         if "transfer-encoding" in headers:
-            raise Refusal(411, "send the body with a Content-Length")
+            raise HttpError(411, "send the body with a Content-Length")
         length = headers.get("content-length", "0")
         if not length.isdecimal():
-            raise Refusal(400, f"Content-Length {length!r} is not a number")
+            raise HttpError(400, f"Content-Length {length!r} is not a number")
         if int(length) > MAX_BODY_BYTES:
-            raise Refusal(413, f"a body may have {MAX_BODY_BYTES} bytes")
+            raise HttpError(413, f"a body may have {MAX_BODY_BYTES} bytes")
         return int(length)

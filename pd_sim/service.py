@@ -1,7 +1,5 @@
 """What enters and leaves a model of a service."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -10,8 +8,8 @@ from typing import NamedTuple, Protocol
 class Job:
     """One request as the model sees it; `key` is unique among the jobs in flight.
 
-    `block_hashes` has one hash per full prompt block, each covering the prompt from its start to the end of
-    that block. Empty means that nothing of the prompt can be found in a prefix cache.
+    `block_hashes` has one hash per full prompt block, each of the prompt from its start to the end of that
+    block. Empty means that no part of the prompt can be found in a prefix cache.
     """
 
     key: int
@@ -23,7 +21,7 @@ class Job:
 class Emission(NamedTuple):
     """`tokens` output tokens of one job, produced at the model time `due_s`; `final` ends the job.
 
-    `cached_tokens`, how much of the prompt came from a prefix cache, is known with the final emission.
+    `cached_tokens`, the prompt tokens found in a prefix cache, is known with the final emission.
     """
 
     key: int
@@ -36,8 +34,8 @@ class Emission(NamedTuple):
 class Service(Protocol):
     """A state machine without a clock of its own: every call is told the time, in seconds of model time.
 
-    Work due before `now_s` happens at its own due time, not at `now_s`: a late caller delays what is seen,
-    but not what follows from it.
+    Work due before `now_s` happens at its own due time, not at `now_s`: a late caller sees its tokens late,
+    and later tokens are not delayed by that.
     """
 
     def arrive(self, now_s: float, job: Job) -> None:
@@ -47,7 +45,7 @@ class Service(Protocol):
         """Forget a job and free what it holds; unknown keys are ignored."""
 
     def next_event_s(self) -> float | None:
-        """Return when something is due next, or None when the service is idle."""
+        """Return when the next event is due, or None when the service is idle."""
 
     def advance(self, now_s: float) -> list[Emission]:
         """Do everything due up to `now_s`; tokens come back in the order they were produced."""

@@ -1,20 +1,18 @@
 """A service whose capacity can be worked out by hand."""
 
-from __future__ import annotations
-
 import heapq
-from typing import TYPE_CHECKING
 
-from pd_sim.job import Emission, Job
-
-if TYPE_CHECKING:
-    from pd_sim.profiles import LinearProfile
+from pd_sim.profiles import LinearProfile
+from pd_sim.service import Emission, Job
 
 _GOLDEN_RATIO = 0.6180339887498949
 
 
 class LinearService:
-    """TTFT depends only on the jobs in flight at arrival: N closed-loop users all see base + N x step."""
+    """TTFT depends only on the jobs in flight at arrival: N closed-loop users get base + N x step each."""
+
+    waiting = 0
+    kv_usage_ratio = 0.0
 
     def __init__(self, profile: LinearProfile) -> None:
         self._profile = profile
@@ -26,7 +24,7 @@ class LinearService:
         """Fix the time of the first token by the number of jobs in flight, this one included."""
         self._left_tokens[job.key] = job.output_tokens
         ttft_ms = self._profile.base_ms + self._profile.per_request_ms * len(self._left_tokens)
-        # Multiples of the golden ratio fill the unit interval evenly, whatever stretch of them is looked at.
+        # Multiples of the golden ratio fill the unit interval evenly over any range of keys.
         place = job.key * _GOLDEN_RATIO % 1
         ttft_ms *= 1 + self._profile.spread_ratio * (2 * place - 1)
         heapq.heappush(self._due, (now_s + ttft_ms / 1000, job.key))
@@ -36,11 +34,9 @@ class LinearService:
         self._left_tokens.pop(key, None)
 
     def next_event_s(self) -> float | None:
-        """Return when the next token is due."""
         return self._due[0][0] if self._due else None
 
     def advance(self, now_s: float) -> list[Emission]:
-        """Emit every token due up to `now_s`."""
         emissions: list[Emission] = []
         due = self._due
         while due and due[0][0] <= now_s:
@@ -59,15 +55,4 @@ class LinearService:
 
     @property
     def running(self) -> int:
-        """Every job in flight."""
         return len(self._left_tokens)
-
-    @property
-    def waiting(self) -> int:
-        """Nobody queues here."""
-        return 0
-
-    @property
-    def kv_usage_ratio(self) -> float:
-        """No KV space is modelled."""
-        return 0.0

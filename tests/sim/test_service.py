@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pd_sim.job import Job
-from pd_sim.linear import LinearService
-from pd_sim.model import Deployment
+from pd_sim.linear_service import LinearService
+from pd_sim.pd_service import PdService
 from pd_sim.profiles import LINEAR, QWEN, PdProfile
+from pd_sim.service import Job
 
 # Round numbers, so that every time below can be worked out in the head: prefill 10 ms + 10 us a token,
 # transfer 1 ms + 10 us a token (1,250 bytes at 1 Gb/s), a decode step 2 ms + 1 ms a request.
@@ -59,7 +59,7 @@ def first_ms(due_ms):
 
 
 def test_one_prompt_waits_for_routing_prefill_transfer_and_one_decode_step():
-    tokens = run(Deployment(PLAIN), [(0.0, Job(1, 200, 3))])
+    tokens = run(PdService(PLAIN), [(0.0, Job(1, 200, 3))])
     # 5 + (10 + 2) + (1 + 2) + 3, then a step of 3 ms a token.
     assert tokens[1] == pytest.approx([23, 26, 29])
 
@@ -71,37 +71,37 @@ def test_transfer_time_is_bytes_over_bandwidth():
 
 
 def test_a_prompt_that_comes_during_a_step_waits_for_its_end():
-    tokens = run(Deployment(PLAIN), [(0.0, Job(1, 200, 1)), (0.001, Job(2, 200, 1))])
+    tokens = run(PdService(PLAIN), [(0.0, Job(1, 200, 1)), (0.001, Job(2, 200, 1))])
     # The first step ends at 5 + 12 = 17, the second at 29; then 3 ms of transfer and 3 of decode.
     assert first_ms(tokens) == {1: 23, 2: 35}
 
 
 def test_prompts_that_wait_together_share_one_step():
-    tokens = run(Deployment(PLAIN), [(0.0, Job(1, 200, 1)), (0.001, Job(2, 200, 1)), (0.002, Job(3, 300, 1))])
+    tokens = run(PdService(PLAIN), [(0.0, Job(1, 200, 1)), (0.001, Job(2, 200, 1)), (0.002, Job(3, 300, 1))])
     # Step of 200 to 17, step of 500 to 32; transfers one after the other to 35 and 39.
     assert first_ms(tokens) == {1: 23, 2: 38, 3: 42}
 
 
 def test_a_prompt_longer_than_the_budget_runs_in_chunks():
-    tokens = run(Deployment(PLAIN), [(0.0, Job(1, 1500, 1))])
+    tokens = run(PdService(PLAIN), [(0.0, Job(1, 1500, 1))])
     # 5 + 20 + 15 of prefill, 1 + 15 of transfer, 3 of decode.
     assert first_ms(tokens) == {1: 59}
 
 
 def test_the_end_of_a_long_prompt_shares_its_step_with_the_next_prompt():
-    tokens = run(Deployment(PLAIN), [(0.0, Job(1, 1500, 1)), (0.001, Job(2, 500, 1))])
+    tokens = run(PdService(PLAIN), [(0.0, Job(1, 1500, 1)), (0.001, Job(2, 500, 1))])
     # Prefill 1000 to 25, 500 + 500 to 45; transfers of 16 and 6 ms in turn.
     assert first_ms(tokens) == {1: 64, 2: 70}
 
 
 def test_prompts_go_to_the_prefill_instance_with_least_work():
     two = varied(prefill_instances=2, decode_instances=2)
-    tokens = run(Deployment(two), [(0.0, Job(1, 900, 1)), (0.001, Job(2, 200, 1))])
+    tokens = run(PdService(two), [(0.0, Job(1, 900, 1)), (0.001, Job(2, 200, 1))])
     assert first_ms(tokens) == {1: 5 + 19 + 10 + 3, 2: 1 + 23}
 
 
 def test_a_decode_step_grows_with_the_batch():
-    tokens = run(Deployment(PLAIN), [(0.0, Job(1, 200, 6)), (0.001, Job(2, 190, 2))])
+    tokens = run(PdService(PLAIN), [(0.0, Job(1, 200, 6)), (0.001, Job(2, 190, 2))])
     # Prefill of job 1 to 17, of job 2 to 28.9; KV at 20 and 31.8. Job 1 decodes alone to 23 26 29 32, then
     # both share two steps of 4 ms.
     assert tokens[1] == pytest.approx([23, 26, 29, 32, 36, 40])
@@ -109,14 +109,14 @@ def test_a_decode_step_grows_with_the_batch():
 
 
 def test_a_decode_step_grows_with_the_context():
-    tokens = run(Deployment(varied(step_per_kilotoken_ms=1.0)), [(0.0, Job(1, 1000, 3))])
+    tokens = run(PdService(varied(step_per_kilotoken_ms=1.0)), [(0.0, Job(1, 1000, 3))])
     # 5 + 20 + 11 = 36, then 3 + 1.000, 3 + 1.001 and 3 + 1.002.
     assert tokens[1] == pytest.approx([40, 44.001, 48.003])
 
 
 def test_a_full_decode_batch_makes_the_next_request_wait():
     jobs = [(0.0, Job(key, 10, 20)) for key in (1, 2, 3)]
-    tokens = run(Deployment(PLAIN), jobs)
+    tokens = run(PdService(PLAIN), jobs)
     # The third is let in when the first ends: 1.1 ms of transfer, the step under way and its own step.
     assert tokens[3][0] > tokens[1][-1]
     assert tokens[3][0] < tokens[1][-1] + 1.1 + 4 + 4
@@ -125,17 +125,17 @@ def test_a_full_decode_batch_makes_the_next_request_wait():
 def test_a_request_waits_for_kv_space_though_the_batch_has_room():
     # Each request holds 200 + 20 -> 300, and 50 for its state; 600 hold one.
     jobs = [(0.0, Job(key, 200, 20)) for key in (1, 2)]
-    tokens = run(Deployment(varied(decode_kv_capacity_tokens=600)), jobs)
+    tokens = run(PdService(varied(decode_kv_capacity_tokens=600)), jobs)
     assert tokens[2][0] == pytest.approx(tokens[1][-1] + 3 + 3)
 
 
 def test_a_request_that_can_never_fit_is_refused_with_both_sizes():
     with pytest.raises(ValueError, match="needs 10150 tokens of KV space of 10000"):
-        Deployment(PLAIN).arrive(0.0, Job(1, 10_000, 100))
+        PdService(PLAIN).arrive(0.0, Job(1, 10_000, 100))
 
 
 def test_a_known_prefix_saves_prefill_but_not_transfer():
-    service = Deployment(PLAIN, prefix_cache=True)
+    service = PdService(PLAIN, prefix_cache=True)
     prompt = tuple(range(5))
     tokens = run(service, [(0.0, Job(1, 550, 1, prompt)), (1.0, Job(2, 550, 1, prompt))])
     assert tokens[1] == pytest.approx([5 + 15.5 + 6.5 + 3])
@@ -144,7 +144,7 @@ def test_a_known_prefix_saves_prefill_but_not_transfer():
 
 
 def test_only_the_common_beginning_counts_as_cached():
-    service = Deployment(PLAIN, prefix_cache=True)
+    service = PdService(PLAIN, prefix_cache=True)
     run(service, [(0.0, Job(1, 500, 1, (1, 2, 3, 4, 5)))])
     service.arrive(1.0, Job(2, 500, 1, (1, 2, 30, 4, 5)))
     (emission,) = service.advance(2.0)
@@ -152,7 +152,7 @@ def test_only_the_common_beginning_counts_as_cached():
 
 
 def test_the_last_prompt_token_is_always_computed():
-    service = Deployment(PLAIN, prefix_cache=True)
+    service = PdService(PLAIN, prefix_cache=True)
     run(service, [(0.0, Job(1, 500, 1, (1, 2, 3, 4, 5)))])
     service.arrive(1.0, Job(2, 500, 1, (1, 2, 3, 4, 5)))
     (emission,) = service.advance(2.0)
@@ -160,7 +160,7 @@ def test_the_last_prompt_token_is_always_computed():
 
 
 def test_the_least_recently_used_prompt_leaves_a_full_cache():
-    service = Deployment(PLAIN, prefix_cache=True)
+    service = PdService(PLAIN, prefix_cache=True)
     old, new = tuple(range(6)), tuple(range(10, 16))
     run(service, [(0.0, Job(1, 600, 1, old)), (1.0, Job(2, 600, 1, new))])
     service.arrive(2.0, Job(3, 600, 1, old))
@@ -171,8 +171,8 @@ def test_the_least_recently_used_prompt_leaves_a_full_cache():
 
 def test_a_late_caller_changes_nothing_but_when_it_hears():
     jobs = [(0.0, Job(1, 200, 5)), (0.001, Job(2, 300, 5))]
-    punctual = run(Deployment(PLAIN), jobs)
-    service = Deployment(PLAIN)
+    punctual = run(PdService(PLAIN), jobs)
+    service = PdService(PLAIN)
     for job in jobs:
         service.arrive(*job)
     late = {}
@@ -183,7 +183,7 @@ def test_a_late_caller_changes_nothing_but_when_it_hears():
 
 def test_the_same_seed_gives_the_same_jitter_and_another_seed_another():
     def first(seed):
-        return run(Deployment(PLAIN, jitter_ratio=0.2, seed=seed), [(0.0, Job(1, 200, 3))])[1]
+        return run(PdService(PLAIN, jitter_ratio=0.2, seed=seed), [(0.0, Job(1, 200, 3))])[1]
 
     assert first(1) == first(1)
     assert first(1) != first(2)
@@ -192,7 +192,7 @@ def test_the_same_seed_gives_the_same_jitter_and_another_seed_another():
 
 def test_without_every_token_the_first_and_the_last_keep_their_times():
     jobs = [(0.0, Job(1, 200, 6)), (0.0, Job(2, 200, 2)), (0.5, Job(3, 10, 1))]
-    every, ends = run(Deployment(PLAIN), jobs), run(Deployment(PLAIN, every_token=False), jobs)
+    every, ends = run(PdService(PLAIN), jobs), run(PdService(PLAIN, every_token=False), jobs)
     assert {key: (len(t), t[0], t[-1]) for key, t in every.items()} == {
         key: (len(t), t[0], t[-1]) for key, t in ends.items()
     }
@@ -209,7 +209,7 @@ def test_without_every_token_the_first_and_the_last_keep_their_times():
     )
 )
 def test_every_job_gets_all_its_tokens_or_is_cancelled_and_nothing_stays_held(plans):
-    service = Deployment(varied(prefill_instances=2, decode_instances=2, decode_kv_capacity_tokens=4000))
+    service = PdService(varied(prefill_instances=2, decode_instances=2, decode_kv_capacity_tokens=4000))
     moments = [(plan[0], 0, key) for key, plan in enumerate(plans)]
     moments += [(plan[0] + plan[3], 1, key) for key, plan in enumerate(plans) if plan[3] is not None]
     seen = dict.fromkeys(range(len(plans)), 0)
@@ -240,7 +240,7 @@ def test_every_job_gets_all_its_tokens_or_is_cancelled_and_nothing_stays_held(pl
 
 
 def test_cancelling_a_running_job_lets_a_waiting_one_in():
-    service = Deployment(varied(decode_max_batch=1))
+    service = PdService(varied(decode_max_batch=1))
     service.arrive(0.0, Job(1, 200, 1000))
     service.arrive(0.0, Job(2, 200, 1))
     service.advance(0.1)
