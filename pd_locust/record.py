@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from operator import sub
+from operator import attrgetter, sub
 from typing import TYPE_CHECKING, Any
 
 from pd_locust.stream import Category, Failure
@@ -53,32 +53,10 @@ class TokensSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What the load knows about a request before its answer comes."""
+    """What the load knows about a request before its response comes; the first columns of its record.
 
-    request_id: str
-    run: int
-    phase: str
-    tier: str
-    users: int | None
-    part: Part
-    worker: int
-    user: int
-    sent_unix_us: int
-    in_flight: int
-    connect_ms: float | None = None
-    reconnected: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RequestRecord:
-    """One request, as it is written to PREFIX_requests.csv. Absent is None, never 0.
-
-    Latencies are milliseconds, exact to the microsecond. `sent_unix_us` is wall-clock time, a label only:
-    every duration comes from a monotonic clock. `in_flight` counts this process's requests at sending,
-    this one included. `connect_ms` is set when this request opened a connection, `reconnected` when it had
-    to because the server had closed the kept one. `loop_lag_ms` is the delay of our own event loop when
-    the first text came: TTFT may be late by as much where the kernel does not say when that was.
-    `client_cpu_share` is our process's share of a core.
+    `sent_unix_us` is wall-clock time, a label only: every duration comes from a monotonic clock. `in_flight`
+    counts this process's requests at sending, this one included.
     """
 
     request_id: str
@@ -91,6 +69,17 @@ class RequestRecord:
     user: int
     sent_unix_us: int
     in_flight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord(RequestContext):
+    """One request, as it is written to PREFIX_requests.csv. Absent is None, never 0.
+
+    Latencies are milliseconds, exact to the microsecond. `connect_ms` and `reconnected`: see StreamTiming.
+    `loop_lag_ms` is the delay of our own event loop when the first text came: TTFT may be late by as much
+    where the kernel does not say when the bytes arrived. `client_cpu_share` is our process's share of a core.
+    """
+
     connect_ms: float | None
     reconnected: bool
     status: int | None
@@ -120,7 +109,7 @@ class RequestRecord:
     @classmethod
     def from_timing(
         cls,
-        seen: RequestContext,
+        context: RequestContext,
         timing: StreamTiming,
         *,
         cut: bool = False,
@@ -141,18 +130,9 @@ class RequestRecord:
         itl_ms = [gap_ns / NS_PER_MS for gap_ns in sorted(gaps_ns)]
         failed = timing.failure is not None
         return cls(
-            request_id=seen.request_id,
-            run=seen.run,
-            phase=seen.phase,
-            tier=seen.tier,
-            users=seen.users,
-            part=seen.part,
-            worker=seen.worker,
-            user=seen.user,
-            sent_unix_us=seen.sent_unix_us,
-            in_flight=seen.in_flight,
-            connect_ms=seen.connect_ms,
-            reconnected=seen.reconnected,
+            *_values_of(context),
+            connect_ms=timing.connect_ms,
+            reconnected=timing.reconnected,
             status=timing.status,
             outcome=Outcome.CUT if cut else Outcome.FAILURE if failed else Outcome.SUCCESS,
             category=None if cut or timing.failure is None else timing.failure.category,
@@ -191,13 +171,14 @@ class RequestRecord:
         """
         if len(row) != len(COLUMNS) or int(row[0]) != RECORD_VERSION:
             raise ValueError(f"not a record of version {RECORD_VERSION}")
-        return cls(*(read(value) for read, value in zip(_READERS, row[1:], strict=True)))
+        return cls(**{name: read(value) for (name, read), value in zip(_READERS, row[1:], strict=True)})
 
     def to_row(self) -> list[Any]:
         """Values in the order of COLUMNS; enums as their text, None as the empty cell."""
         return [RECORD_VERSION, *(_cell(getattr(self, name)) for name in COLUMNS[1:])]
 
 
+_values_of = attrgetter(*(field.name for field in fields(RequestContext)))
 COLUMNS: tuple[str, ...] = ("v", *(field.name for field in fields(RequestRecord)))
 """Header of PREFIX_requests.csv."""
 
@@ -217,10 +198,9 @@ _READ_BY_TYPE: dict[str, Callable[[Any], Any]] = {
     "TokensSource": TokensSource,
 }
 _READERS = tuple(
-    _optional(_READ_BY_TYPE[str(field.type).removesuffix(" | None")])
-    if str(field.type).endswith(" | None")
-    else _READ_BY_TYPE[str(field.type)]
+    (field.name, _optional(_READ_BY_TYPE[kind]) if absent else _READ_BY_TYPE[kind])
     for field in fields(RequestRecord)
+    for kind, absent, _ in (str(field.type).partition(" | None"),)
 )
 
 

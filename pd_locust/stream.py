@@ -73,9 +73,13 @@ class StreamTiming:
 
     `text_ns` holds one arrival for each event that carried generated text: content, reasoning,
     completion text or tool-call arguments. Role-only events, empty deltas, usage and comments are not in it.
+    `connect_ms` is set when a connection was opened for this request; `reconnected` when the server had
+    closed the kept one and the request was sent again.
     """
 
     sent_ns: int
+    connect_ms: float | None = None
+    reconnected: bool = False
     text_ns: list[int] = field(default_factory=list)
     first_answer_ns: int | None = None
     end_ns: int | None = None

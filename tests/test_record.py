@@ -16,9 +16,7 @@ from pd_locust.record import (
 from pd_locust.stream import Category, Failure, StreamTiming
 
 MS = 1_000_000
-SEEN = RequestContext(
-    "id-1", 2, "stream", "short", 64, Part.SAMPLE, 3, 7, 1_700_000_000_000_000, 5, 1.25, reconnected=True
-)
+SEEN = RequestContext("id-1", 2, "stream", "short", 64, Part.SAMPLE, 3, 7, 1_700_000_000_000_000, 5)
 
 
 def record(text_ms=(), *, cut=False, sent_ms=1_000, **facts):
@@ -112,7 +110,14 @@ def test_a_request_that_we_cut_is_nobodys_failure():
 
 def test_a_row_has_a_value_for_each_column_in_plain_types():
     seen = record(
-        [100, 110], status=200, completion_tokens=2, end_ns=1_111 * MS, finish_reason="stop", reads=3
+        [100, 110],
+        connect_ms=1.25,
+        reconnected=True,
+        status=200,
+        completion_tokens=2,
+        end_ns=1_111 * MS,
+        finish_reason="stop",
+        reads=3,
     )
     row = dict(zip(COLUMNS, seen.to_row(), strict=True))
     assert COLUMNS[:3] == ("v", "request_id", "run")

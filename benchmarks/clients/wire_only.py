@@ -13,6 +13,7 @@ from pathlib import Path
 import gevent
 
 from pd_locust.endpoint import Endpoint, streaming_headers
+from pd_locust.load.sockets import GeventReadiness
 from pd_locust.record import COLUMNS, Part, RequestContext, RequestRecord
 from pd_locust.wire.chat import ChatRequest
 from pd_locust.wire.connection import Connection
@@ -23,15 +24,18 @@ ROWS: list[list[object]] = []
 
 
 def stream(number: int) -> None:
-    connection = Connection(Endpoint.parse(URL), streaming_headers(None, {}), now=time.perf_counter_ns)
+    connection = Connection(
+        Endpoint.parse(URL), streaming_headers(None, {}), now=time.perf_counter_ns, readiness=GeventReadiness
+    )
     connection.open()
     gevent.sleep(1)  # until all are connected: connecting is no part of it
     for turn in range(int(ROUNDS)):
         request_id = f"wire-{number}-{turn}"
-        seen = RequestContext(request_id, 1, "wire", "short", None, Part.SAMPLE, 0, number, 0, int(STREAMS))
-        sent_ns = time.perf_counter_ns()
-        connection.send(request_id, REQUEST.body(""))
-        ROWS.append(RequestRecord.from_timing(seen, connection.receive(sent_ns)).to_row())
+        context = RequestContext(
+            request_id, 1, "wire", "short", None, Part.SAMPLE, 0, number, 0, int(STREAMS)
+        )
+        timing = connection.exchange(request_id, REQUEST.body(""))
+        ROWS.append(RequestRecord.from_timing(context, timing).to_row())
 
 
 gevent.joinall([gevent.spawn(stream, number) for number in range(int(STREAMS))], raise_error=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,6 @@ from pd_locust.units import format_count, format_ms
 from pd_locust.wire.chat import ChatRequest, read_event
 from pd_locust.wire.chunked import ChunkedResponse
 from pd_locust.wire.connection import Connection
-from pd_locust.wire.events import failure_of
 
 _LENGTH_FIELDS = ("max_tokens", "max_completion_tokens")
 _HEARD_BYTES = 16_384
@@ -146,10 +144,7 @@ def probe(
     ignore_eos: bool,
     extra_body: dict[str, Any],
 ) -> Probe:
-    """Send one prompt that no cache knows, and judge the answer as a user would.
-
-    A kept connection that the server has closed meanwhile is replaced once, as users do.
-    """
+    """Send one prompt that no cache knows, and judge the answer as a user would."""
     seed = secrets.randbelow(1 << 31)
     prefix = next(prefixes(seed))
     request = ChatRequest.build(
@@ -166,21 +161,8 @@ def probe(
         answers.append(_Overheard(*args, **options))
         return answers[-1]
 
-    while True:
-        kept = connection.is_open
-        failure = None if kept else connection.open()
-        sent_ns = time.perf_counter_ns()
-        if failure is not None:
-            return _probe_of(StreamTiming(sent_ns, failure=failure), request_id, None)
-        try:
-            connection.send(request_id, request.body(prefix))
-            timing = connection.receive(sent_ns, answer=overhear)
-        except OSError as error:
-            connection.close()
-            if kept and isinstance(error, ConnectionError):
-                continue
-            timing = StreamTiming(sent_ns, end_ns=time.perf_counter_ns(), failure=failure_of(error))
-        return _probe_of(timing, request_id, answers[-1] if answers else None)
+    timing = connection.exchange(request_id, request.body(prefix), response=overhear)
+    return _probe_of(timing, request_id, answers[-1] if answers else None)
 
 
 def _probe_of(timing: StreamTiming, request_id: str, answer: _Overheard | None) -> Probe:

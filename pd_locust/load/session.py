@@ -112,8 +112,7 @@ class Session:
         while self.in_flight:
             gevent.sleep(0.01)
 
-    @property
-    def cutting(self) -> bool:
+    def is_cutting(self) -> bool:
         """Whether streams that end now were ended by us."""
         return self._cutting
 
@@ -160,8 +159,8 @@ class Session:
         """Return the body of the next request of this tier, or of the mix; no two of a run are alike."""
         return self._requests[next(self._mix) if tier == MIX else tier].body(next(self._prefixes))
 
-    def begin(self, user: StreamUser, tier: str, ticket: Ticket, connect_ms: float | None) -> RequestContext:
-        """Note that a request starts now, and say under which circumstances."""
+    def begin(self, user: StreamUser, tier: str, ticket: Ticket) -> RequestContext:
+        """Note that a request starts now, and say in which context."""
         self.in_flight += 1
         self._streaming.add(user)
         self._serial += 1
@@ -175,14 +174,13 @@ class Session:
             part=ticket.part,
             worker=self.worker,
             user=user.number,
-            sent_unix_us=self.unix_us(),
+            sent_unix_us=self.unix_us(time.perf_counter_ns()),
             in_flight=self.in_flight,
-            connect_ms=connect_ms,
         )
 
-    def unix_us(self) -> int:
-        """Wall-clock microseconds that move with the monotonic clock."""
-        return (self._epoch_ns + time.perf_counter_ns()) // 1000
+    def unix_us(self, at_ns: int) -> int:
+        """Wall-clock microseconds of a reading of the monotonic clock."""
+        return (self._epoch_ns + at_ns) // 1000
 
     def in_flight_by_tier(self) -> dict[str, int]:
         """Requests in flight in this process; users without a tier of their own send their phase's."""

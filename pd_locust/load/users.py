@@ -13,11 +13,11 @@ from locust import User, constant, task
 
 from pd_locust.endpoint import conceal
 from pd_locust.load.locust_patches import fire
+from pd_locust.load.sockets import GeventReadiness
 from pd_locust.record import Outcome, RequestContext, RequestRecord
-from pd_locust.stream import Failure, StreamTiming
+from pd_locust.stream import StreamTiming
 from pd_locust.tier import EVERYDAY_TIERS
 from pd_locust.wire.connection import Connection
-from pd_locust.wire.events import failure_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pd_locust.tier import Tier
 
 _numbers = count(1)
-# A connection that was closed before the request says so as soon as the request gets there.
-_STALE_WITHIN_NS = 1_000_000_000
 
 
 class StreamUser(User):  # type: ignore[misc]
@@ -45,7 +43,6 @@ class StreamUser(User):  # type: ignore[misc]
         self.number = next(_numbers)
         self.session: Session = environment.pd_session
         self._backoff = Backoff(random.Random(self.number))  # noqa: S311 - jitter, not secrecy
-        self._connect_ms: float | None = None
 
     def on_start(self) -> None:
         """Open the connection before the first request, so that connecting is no part of its TTFT."""
@@ -60,9 +57,10 @@ class StreamUser(User):  # type: ignore[misc]
             first_token_timeout_s=options.pd_first_token_timeout,
             idle_timeout_s=options.pd_idle_timeout,
             tls=self.session.tls,
+            readiness=GeventReadiness,
         )
         self.session.stagger(self.number)
-        self._connect()
+        self.connection.open()
 
     def on_stop(self) -> None:
         """Close the connection, if preparing got as far as opening one."""
@@ -75,23 +73,19 @@ class StreamUser(User):  # type: ignore[misc]
         ticket = self.session.wait_for_turn(self)
         tier = ticket.phase.tier or self.tier or ""
         body = self.session.request_for(tier)
-        kept = self.connection.is_open
-        failure = None if kept else self._connect()
-        connect_ms, self._connect_ms = self._connect_ms, None
-        seen = self.session.begin(self, tier, ticket, connect_ms)
+        context = self.session.begin(self, tier, ticket)
         timing: StreamTiming | None = None
         try:
-            if failure is None:
-                seen, timing = self._exchange(seen, body, kept=kept)
-                # Bookkeeping takes as long as reading twenty tokens: those of others that have come go first.
-                # With 179 streams that end together TPOT was off by 1.4 %, and is by 0.9.
-                gevent.sleep(0)
-            else:
-                timing = _never_sent(failure)
+            timing = self.connection.exchange(context.request_id, body, stop=self.session.is_cutting)
+            if timing.connect_ms is not None:
+                context = replace(context, sent_unix_us=self.session.unix_us(timing.sent_ns))
+            # Bookkeeping takes as long as reading twenty tokens: those of others that have come go first.
+            # With 179 streams that end together TPOT was off by 1.4 %, and is by 0.9.
+            gevent.sleep(0)
         finally:
             # Also when Locust kills this greenlet: a request that was sent is recorded, as cut.
-            cut = timing is None or (self.session.cutting and timing.failure is not None)
-            record = self._record(seen, timing, cut=cut)
+            cut = timing is None or (self.session.is_cutting() and timing.failure is not None)
+            record = self._record(context, timing, cut=cut)
             self.session.end(self, ticket, record)
         fire(self.environment, record)
         if record.outcome is Outcome.SUCCESS:
@@ -99,7 +93,7 @@ class StreamUser(User):  # type: ignore[misc]
         elif record.outcome is Outcome.FAILURE:
             gevent.sleep(self._backoff.next_s(timing.retry_after_s))
 
-    def _record(self, seen: RequestContext, timing: StreamTiming | None, *, cut: bool) -> RequestRecord:
+    def _record(self, context: RequestContext, timing: StreamTiming | None, *, cut: bool) -> RequestRecord:
         health = self.session.health
         lag_ms = None
         if timing is not None and timing.failure is not None:
@@ -108,45 +102,8 @@ class StreamUser(User):  # type: ignore[misc]
         if timing is not None and timing.text_ns:
             lag_ms = health.loop_lag_ms(timing.text_ns[0])
         return RequestRecord.from_timing(
-            seen, timing or StreamTiming(0), cut=cut, loop_lag_ms=lag_ms, client_cpu_share=health.cpu_share
+            context, timing or StreamTiming(0), cut=cut, loop_lag_ms=lag_ms, client_cpu_share=health.cpu_share
         )
-
-    def _exchange(
-        self, seen: RequestContext, body: bytes, *, kept: bool
-    ) -> tuple[RequestContext, StreamTiming]:
-        """Send and read. A kept connection that the server had closed meanwhile is replaced once.
-
-        That shows at once. A connection that ends later, without an answer, was ended over this request: a failure.
-        """
-        while True:
-            sent_ns = time.perf_counter_ns()
-            try:
-                self.connection.send(seen.request_id, body)
-                return seen, self.connection.receive(sent_ns)
-            except OSError as error:
-                self.connection.close()
-                end_ns = time.perf_counter_ns()
-                stale = kept and isinstance(error, ConnectionError) and end_ns - sent_ns < _STALE_WITHIN_NS
-                lost = StreamTiming(sent_ns, end_ns=end_ns, failure=failure_of(error))
-                if not stale:
-                    return seen, lost
-            kept = False
-            # Connecting takes its time: what began to end meanwhile sends nothing more.
-            failure = None if self.session.cutting else self._connect()
-            if self.session.cutting:
-                return seen, lost
-            seen = replace(
-                seen, connect_ms=self._connect_ms, reconnected=True, sent_unix_us=self.session.unix_us()
-            )
-            self._connect_ms = None
-            if failure is not None:
-                return seen, _never_sent(failure)
-
-    def _connect(self) -> Failure | None:
-        started_ns = time.perf_counter_ns()
-        failure = self.connection.open()
-        self._connect_ms = round((time.perf_counter_ns() - started_ns) / 1e6, 3)
-        return failure
 
 
 def user_class(tier: str) -> type[StreamUser]:
@@ -169,11 +126,6 @@ def choose_users(environment: Any, tiers: Sequence[Tier]) -> None:
     environment.user_classes = [*chosen, *others]
     if environment.available_user_classes is not None:
         environment.available_user_classes |= {user.__name__: user for user in chosen}
-
-
-def _never_sent(failure: Failure) -> StreamTiming:
-    now_ns = time.perf_counter_ns()
-    return StreamTiming(now_ns, end_ns=now_ns, failure=failure)
 
 
 class Backoff:

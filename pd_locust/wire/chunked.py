@@ -7,25 +7,33 @@ import socket
 import struct
 import sys
 import time
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, BinaryIO
+    from typing import BinaryIO
 
 # http.client's own bound of a line.
 _LINE_BYTES = 65_536
 _READ_BYTES = 65_536
 # Longer than any size that one read can hold.
 _SHORT_LINE_BYTES = 16
-# libev's highest priority.
-_URGENT = 2
 # Linux's SO_TIMESTAMPNS, for which Python has no name, and what it brings: seconds and nanoseconds, a long each.
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@ll")
 # More is only seen when the wall clock is set between the kernel's look at it and ours.
 _LONGEST_WAIT_NS = 1_000_000_000
+
+
+class Readiness(Protocol):
+    """What a cooperative event loop offers for one socket; an ordinary socket needs none of it."""
+
+    wait: Callable[[], None] | None
+    """Waits until the socket can be read; None where bytes may have been read already, as inside TLS."""
+
+    def set_urgent(self, *, urgent: bool) -> None:
+        """Serve this socket before all others that can be read."""
 
 
 class ChunkedResponse(http.client.HTTPResponse):
@@ -36,14 +44,15 @@ class ChunkedResponse(http.client.HTTPResponse):
     receive and one slice; and what came with one read stays one read, so that it gets one time.
     """
 
-    def __init__(self, sock: socket.socket, *, method: str | None = None) -> None:
-        super().__init__(sock, method=method)
+    def __init__(self, sock: socket.socket, *, readiness: Readiness | None = None) -> None:
+        super().__init__(sock, method="POST")
         self.reads = 0
         self._receive: Callable[[int], bytes] = getattr(sock, "recv", None) or self.fp.read1
         self._after_headers = True
-        self._wait = waiting_for(sock)
-        self._sock = sock
-        set_urgent(sock, urgent=True)
+        self._readiness = readiness
+        self._wait = None if readiness is None else readiness.wait
+        if readiness is not None:
+            readiness.set_urgent(urgent=True)
         self._stamped: socket.socket | None = None
         self._stamped_reads = 0
         self._waited_ns = 0
@@ -71,7 +80,8 @@ class ChunkedResponse(http.client.HTTPResponse):
         then has the same time: a late reader once showed a TPOT of -1 ms.
         """
         self._first_text_ns = self._latest_ns
-        set_urgent(self._sock, urgent=False)
+        if self._readiness is not None:
+            self._readiness.set_urgent(urgent=False)
         self._stamped_reads = min(self._stamped_reads, 1)
 
     def clock(self, now: Callable[[], int]) -> Callable[[], int]:
@@ -209,32 +219,6 @@ def _whole_bytes(size_line: bytes) -> int:
     except ValueError:
         return -1
     return len(size_line) + size + 2 if size > 0 else -1
-
-
-def waiting_for(sock: socket.socket) -> Callable[[], None] | None:
-    """Return what waits until a gevent socket can be read; None for other sockets and for TLS.
-
-    gevent asks the kernel first and waits when told that there is nothing. Between two tokens there is nothing as a
-    rule, and being told so costs a system call and an exception: a tenth of all CPU time at 179 streams. Waiting
-    first is not for TLS, where the bytes may have been read already. The two names are not gevent's public ones: where
-    a version has them not, this is only slower.
-    """
-    wait, readable = getattr(sock, "_wait", None), getattr(sock, "_read_event", None)
-    if wait is None or readable is None or hasattr(sock, "pending"):
-        return None
-    return partial(wait, readable)
-
-
-def set_urgent(sock: socket.socket, *, urgent: bool) -> None:
-    """Let gevent serve this socket before all others that can be read, until it is no longer urgent.
-
-    Of all events the first token must not wait for its turn: once the next has come, too, one read brings both, and
-    even the kernel only knows when the later one arrived. At 179 streams on 80 % of a core that made TTFT's error at
-    p99 8 ms in every second run, and 0.02 ms with this. Other sockets, and other event loops, know no priorities.
-    """
-    readable: Any = getattr(sock, "_read_event", None)
-    if hasattr(readable, "priority"):
-        readable.priority = _URGENT if urgent else 0
 
 
 def ask_for_stamps(sock: socket.socket) -> bool:

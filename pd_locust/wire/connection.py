@@ -18,7 +18,7 @@ import zlib
 from typing import TYPE_CHECKING, Self
 
 from pd_locust.stream import Category, Failure, StreamTiming
-from pd_locust.units import NS_PER_S
+from pd_locust.units import NS_PER_S, ns_to_ms
 from pd_locust.wire.chat import one_line, status_failure
 from pd_locust.wire.chunked import ChunkedResponse, ask_for_stamps
 from pd_locust.wire.events import DRAIN_S, failure_of, measure
@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pd_locust.endpoint import Endpoint
+    from pd_locust.wire.chunked import Readiness
 
 _READ_BYTES = 65_536
 _ERROR_BODY_BYTES = 65_536
 _ERROR_BODY_S = 5.0
+# A connection that the server had closed before the request says so as soon as the request gets there.
+_RESEND_WITHIN_NS = 1_000_000_000
 _UNZIPPED = frozenset({"gzip", "x-gzip", "deflate"})
 
 
@@ -50,6 +53,7 @@ class Connection:
         first_token_timeout_s: float = 120.0,
         idle_timeout_s: float = 60.0,
         tls: ssl.SSLContext | None = None,
+        readiness: Callable[[socket.socket], Readiness] | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.opened = 0
@@ -58,6 +62,9 @@ class Connection:
         self._first_token_timeout_s = first_token_timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._tls = tls
+        self._readiness_of = readiness
+        self._readiness: Readiness | None = None
+        self._connect_ms: float | None = None
         self._head = _request_head(endpoint, headers)
         self._sock: socket.socket | None = None
         self._is_stamped = False
@@ -70,6 +77,7 @@ class Connection:
     def open(self) -> Failure | None:
         """Resolve, connect and, for https, shake hands; a failure is returned, not raised."""
         client: http.client.HTTPConnection
+        started_ns = self._now()
         if self.endpoint.scheme == "https":
             context = self._tls or ssl.create_default_context()
             client = http.client.HTTPSConnection(
@@ -84,7 +92,10 @@ class Connection:
         except (OSError, UnicodeError) as error:
             client.close()
             return connect_failure(error)
+        finally:
+            self._connect_ms = ns_to_ms(self._now() - started_ns)
         self._sock = client.sock
+        self._readiness = self._readiness_of(client.sock) if self._readiness_of else None
         self._is_stamped = ask_for_stamps(client.sock)
         self.opened += 1
         return None
@@ -94,6 +105,45 @@ class Connection:
         sock, self._sock = self._sock, None
         if sock is not None:
             _shut(sock)
+
+    def exchange(
+        self,
+        request_id: str,
+        body: bytes,
+        *,
+        stop: Callable[[], bool] = lambda: False,
+        response: Callable[..., ChunkedResponse] = ChunkedResponse,
+    ) -> StreamTiming:
+        """Send one request and read its response; a closed connection is opened first. Raises nothing.
+
+        A kept connection may have been closed by the server meanwhile, which shows within a second of sending: the
+        request is then sent once more, on a new connection. A connection that ends later was ended because of this
+        request: a failure. When `stop` says so after connecting, nothing is sent. `response` lets the preflight
+        listen in.
+        """
+        kept, lost = self.is_open, None
+        while True:
+            failure = None if self.is_open else self.open()
+            connect_ms, self._connect_ms = self._connect_ms, None
+            sent_ns = self._now()
+            if not kept and stop():
+                failure = lost or Failure(Category.RESET, "the run ended before the request was sent")
+            if failure is not None:
+                timing = StreamTiming(sent_ns, end_ns=sent_ns, failure=failure)
+                break
+            try:
+                self.send(request_id, body)
+                timing = self.receive(sent_ns, response=response)
+                break
+            except OSError as error:
+                self.close()
+                timing = StreamTiming(sent_ns, end_ns=self._now(), failure=failure_of(error))
+                is_stale = isinstance(error, ConnectionError) and self._now() - sent_ns < _RESEND_WITHIN_NS
+                if not (kept and is_stale) or stop():
+                    break
+            kept, lost = False, timing.failure
+        timing.connect_ms, timing.reconnected = connect_ms, lost is not None
+        return timing
 
     def send(self, request_id: str, body: bytes) -> None:
         """Write one request on the open connection. Raises OSError; ConnectionError: the peer has closed.
@@ -115,9 +165,9 @@ class Connection:
         self,
         sent_ns: int,
         *,
-        answer: Callable[..., ChunkedResponse] = ChunkedResponse,
+        response: Callable[..., ChunkedResponse] = ChunkedResponse,
     ) -> StreamTiming:
-        """Read one answer to its end, whatever it is, and judge it. `answer` lets the preflight listen in.
+        """Read one response to its end, whatever it is, and judge it.
 
         Raises ConnectionError only when the connection ended before a single byte of an answer: the
         caller knows whether it was a kept one that may be tried again.
@@ -125,17 +175,17 @@ class Connection:
         sock = self._sock
         if sock is None:
             raise ConnectionResetError
-        response = answer(sock, method="POST")
+        answer = response(sock, readiness=self._readiness)
         if self._is_stamped:
-            response.stamp(sock)
+            answer.stamp(sock)
         timeout = StreamTimeout(
-            sock, response, first_token_s=self._first_token_timeout_s, idle_s=self._idle_timeout_s
+            sock, answer, first_token_s=self._first_token_timeout_s, idle_s=self._idle_timeout_s
         )
         try:
             # From here on, not from the body on: headers, too, may come a byte at a time and never end.
             with timeout:
                 timing = judge_response(
-                    response,
+                    answer,
                     self._now,
                     sent_ns=sent_ns,
                     first_token_limit_ns=int(self._first_token_timeout_s * NS_PER_S),
@@ -146,7 +196,7 @@ class Connection:
             self.close()
             raise
         finally:
-            response.close()
+            answer.close()
         timing.keep_alive = self._sock is not None and timing.keep_alive and not timeout.expired
         if not timing.keep_alive:
             self.close()

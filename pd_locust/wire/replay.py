@@ -35,7 +35,7 @@ def replay(raw: bytes) -> dict[str, Any]:
     if not raw.startswith(b"HTTP/"):
         raise StreamError("no HTTP status line at the start; save the answer with curl -sSN -i --raw")
     saved: socket.socket = _Saved(raw)  # type: ignore[assignment]
-    response = ChunkedResponse(saved, method="POST")
+    response = ChunkedResponse(saved)
     clock = count(1, 1_000_000)
     timing = judge_response(response, lambda: next(clock), sent_ns=0)
     return verdict(timing)

@@ -359,6 +359,56 @@ def test_a_body_that_never_ends_after_done_costs_a_reconnect_and_a_second(rest):
     assert 0.9 < took_s < 1.8
 
 
+# Sending again.
+
+
+def second_exchange(*end, stop=lambda: False):
+    """The second request on a connection that `end` awaits: its timing, and how many connections there were."""
+    with ScriptedServer(((READ, WHOLE, READ, *end), (READ, WHOLE))) as server:
+        connection = connect(server)
+        first = connection.exchange("request-1", BODY)
+        assert (first.failure, first.reconnected, first.connect_ms > 0) == (None, False, True)
+        timing = connection.exchange("request-2", BODY, stop=stop)
+        connection.close()
+        return timing, server.accepted
+
+
+def test_a_request_on_a_kept_connection_that_the_server_had_closed_is_sent_again():
+    timing, connections = second_exchange(RESET)
+    assert (timing.failure, timing.reconnected, timing.connect_ms > 0, connections) == (None, True, True, 2)
+
+
+def test_a_request_that_the_server_lets_wait_and_drops_is_a_failure_and_not_sent_again():
+    timing, connections = second_exchange(1.2, RESET)
+    assert timing.failure.category == "reset"
+    assert timing.end_ns - timing.sent_ns > 1_100_000_000
+    assert (timing.reconnected, timing.connect_ms, connections) == (False, None, 1)
+
+
+def test_nothing_is_sent_again_once_the_run_ends():
+    timing, connections = second_exchange(RESET, stop=lambda: True)
+    assert (timing.failure.category, connections) == ("reset", 1)
+
+
+def test_a_request_on_a_fresh_connection_is_not_sent_again():
+    with ScriptedServer(((READ, RESET), (READ, WHOLE))) as server:
+        timing = connect(server).exchange("request-1", BODY)
+        assert (timing.failure.category, timing.reconnected, server.accepted) == ("reset", False, 1)
+
+
+def test_a_run_that_ends_while_a_connection_is_opened_sends_nothing():
+    with ScriptedServer(((READ, WHOLE),)) as server:
+        connection = connect(server)
+        timing = connection.exchange("request-1", BODY, stop=lambda: True)
+        connection.close()
+    assert (timing.failure.category, timing.status, server.requests) == ("reset", None, [])
+
+
+def test_a_connection_that_cannot_be_opened_is_the_failure_of_the_request():
+    timing = connect("http://127.0.0.1:9").exchange("request-1", BODY)
+    assert (timing.failure.category, timing.connect_ms > 0, timing.text_ns) == ("refused", True, [])
+
+
 # What breaks.
 
 
@@ -456,15 +506,13 @@ def test_an_error_body_that_never_ends_is_left_when_enough_is_known():
 
 
 class LateReader:
-    """A clock whose reader is busy for half a second after its first read."""
+    """A clock whose reader is once busy for half a second, at the first look after it was set."""
 
-    def __init__(self):
-        self.looked = 0
+    busy_s = 0.0
 
     def __call__(self):
-        self.looked += 1
-        if self.looked == 1:
-            time.sleep(0.5)
+        busy_s, self.busy_s = self.busy_s, 0.0
+        time.sleep(busy_s)
         return time.perf_counter_ns()
 
 
@@ -472,8 +520,10 @@ def read_late(head, role_part, text_part, end_part, **ends):
     """Role after 50 ms, text after 150, read after 550; the rest after 1,150."""
     script = (READ, head, 0.05, framed(role_part), 0.1, framed(text_part), 1.0, framed(end_part) + LAST, HOLD)
     with ScriptedServer((script,), tls=ends.get("server")) as server:
-        connection = Connection(Endpoint.parse(server.url), HEADERS, now=LateReader(), tls=ends.get("client"))
+        clock = LateReader()
+        connection = Connection(Endpoint.parse(server.url), HEADERS, now=clock, tls=ends.get("client"))
         assert connection.open() is None
+        clock.busy_s = 0.5
         record, _, _ = exchange(connection)
         connection.close()
     assert is_the_answer(record)
@@ -494,7 +544,7 @@ def test_how_long_a_piece_without_data_has_waited_is_not_taken_off_the_next_read
     ):
         assert ask_for_stamps(sock)
         sock.sendall(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
-        answer = ChunkedResponse(sock, method="POST")
+        answer = ChunkedResponse(sock)
         answer.stamp(sock)
         answer.begin()
         now = answer.clock(time.perf_counter_ns)

@@ -207,7 +207,7 @@ def test_chunked_bodies_come_out_as_http_client_reads_them_however_they_are_cut(
         )
         expected = body_by_http_client(HEAD + raw)
         reads = list(cut(rng, raw))
-        assert drained(ChunkedResponse(_Socket(HEAD, reads), method="POST")) == expected, seed
+        assert drained(ChunkedResponse(_Socket(HEAD, reads))) == expected, seed
         outcomes.add(expected[1])
     assert outcomes == {True, http.client.IncompleteRead}
 
@@ -216,4 +216,4 @@ def test_a_line_without_an_end_is_given_up_as_by_http_client():
     raw = b"5" * 70_000
     assert body_by_http_client(HEAD + raw) == (b"", http.client.LineTooLong)
     reads = [raw[at : at + 1_000] for at in range(0, len(raw), 1_000)]
-    assert drained(ChunkedResponse(_Socket(HEAD, reads), method="POST")) == (b"", http.client.LineTooLong)
+    assert drained(ChunkedResponse(_Socket(HEAD, reads))) == (b"", http.client.LineTooLong)

@@ -6,6 +6,7 @@ import gevent
 import gevent.socket
 import pytest
 
+from pd_locust.load.sockets import GeventReadiness
 from pd_locust.wire.chunked import ChunkedResponse
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -18,7 +19,7 @@ class Stream:
     def __init__(self, name: str, order: list[str], *, has_text: bool) -> None:
         self.service, client = gevent.socket.socketpair()
         self.service.sendall(HEAD)
-        answer = ChunkedResponse(client)
+        answer = ChunkedResponse(client, readiness=GeventReadiness(client))
         answer.begin()
         if has_text:
             self.service.sendall(TOKEN)
@@ -51,7 +52,7 @@ def test_the_next_answer_on_the_same_connection_is_urgent_again():
     service, client = gevent.socket.socketpair()
     for _ in range(2):
         service.sendall(HEAD)
-        answer = ChunkedResponse(client)
+        answer = ChunkedResponse(client, readiness=GeventReadiness(client))
         answer.begin()
         assert client._read_event.priority > 0
         service.sendall(TOKEN)
