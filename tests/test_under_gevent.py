@@ -16,7 +16,7 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", sys.argv
 
 
 @pytest.mark.parametrize(
-    "tested", [pytest.param("wire/test_transport.py", marks=pytest.mark.alone), "target"]
+    "tested", [pytest.param("wire/test_connection.py", marks=pytest.mark.alone), "check"]
 )
 def test_under_gevent_the_same_tests_pass(tested):
     command = [sys.executable, "-c", AS_LOCUST_DOES, str(TESTS / tested)]
