@@ -51,7 +51,7 @@ def test_every_doubt_is_told_in_chinese():
 def test_every_cause_and_advice_of_the_check_is_told_in_chinese():
     """Whatever `likely_causes` yields, what a failed step is given as advice, and what the certificate's code says."""
     nodes = []
-    for place in ("advice.py", "check.py", "network.py"):
+    for place in ("advice.py", "preflight.py", "network.py"):
         for node in ast.walk(ast.parse((PACKAGE / "check" / place).read_text(encoding="utf-8"))):
             if isinstance(node, ast.Yield) or (place == "advice.py" and isinstance(node, ast.Return)):
                 nodes.append(node.value)
