@@ -22,7 +22,7 @@ from pd_sim.profiles import QWEN
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from virtual_search import MAX_TOKENS, TIERS, search_in_virtual_time
+from virtual_search import MAX_TOKENS, TIERS, ModelService, search_in_virtual_time
 
 JITTER_RATIO = 0.3
 
@@ -44,9 +44,8 @@ def accuracy(prompt_tokens: int, seeds: int) -> dict[str, Any]:
     found: Counter[int | None] = Counter()
     levels = requests = confirmed = 0
     for seed in range(seeds):
-        searched = search_in_virtual_time(
-            QWEN, prompt_tokens, DEFAULT_SLO, jitter_ratio=JITTER_RATIO, seed=seed
-        )
+        service = ModelService(QWEN, prompt_tokens, jitter_ratio=JITTER_RATIO, seed=seed)
+        searched = search_in_virtual_time(service, DEFAULT_SLO)
         found[searched.end.bracket.low] += 1
         confirmed += isinstance(searched.end, Found) and searched.end.confirmed
         levels += len(searched.levels)

@@ -11,6 +11,7 @@ first waves included. Exit code 1 if a ratio is above 1/4.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from virtual_search import MAX_TOKENS, TIERS, VirtualService, search_in_virtual_time
+from virtual_search import MAX_TOKENS, TIERS, ModelService, VirtualUsers, search_in_virtual_time
 
 JITTER_RATIO = 0.1
 MOST_RATIO = 0.25
@@ -44,15 +45,17 @@ def main() -> int:
 
 def compare(profile: Profile, prompt_tokens: int, max_tokens: int) -> dict[str, Any]:
     """Ask both for the same answer and count the requests that each has sent."""
-    searched = search_in_virtual_time(
-        profile, prompt_tokens, DEFAULT_SLO, max_tokens=max_tokens, jitter_ratio=JITTER_RATIO
-    )
-    sweep = VirtualService(profile, prompt_tokens, max_tokens, jitter_ratio=JITTER_RATIO, seed=1)
+    services = [
+        ModelService(profile, prompt_tokens, max_tokens, jitter_ratio=JITTER_RATIO, seed=seed)
+        for seed in (0, 1)
+    ]
+    searched = search_in_virtual_time(services[0], DEFAULT_SLO)
+    sweep = VirtualUsers(services[1], level_max_s=math.inf)
     users = CapacitySearch().start
     levels, answer, verdict = 0, None, Verdict.PASS
     while verdict is not Verdict.FAIL:
         requests = max(_SWEEP_SAMPLE, LEVEL_ROUNDS * users)
-        verdict = sweep.hold(
+        verdict = sweep.measure(
             level_phase("tier", users, requests=requests), DEFAULT_SLO, may_grow=False
         ).verdict
         answer = users if verdict is Verdict.PASS else answer
