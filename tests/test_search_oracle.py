@@ -29,10 +29,10 @@ def test_the_answer_is_the_models_within_two_users_or_three_per_cent(tier):
         assert searched.end.bracket.low == pytest.approx(truth, abs=max(2, 0.03 * truth))
 
 
-def test_the_straight_line_to_48_users_is_found_exactly_and_in_seven_levels():
+def test_the_straight_line_to_48_users_is_found_exactly_and_in_eight_levels():
     searched = search_in_virtual_time(ModelService(LINEAR, 16, 64), DEFAULT_SLO)
     assert searched.end == Found(Bracket(48, 49), confirmed=True)
-    assert [level.users for level in searched.levels] == [8, 16, 32, 49, 48, 48, 49]
+    assert [level.users for level in searched.levels] == [8, 16, 32, 48, 96, 49, 48, 49]
 
 
 @pytest.mark.parametrize(

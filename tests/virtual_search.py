@@ -19,15 +19,15 @@ from pd_locust.plateau import Plateau
 from pd_locust.ramp import Latencies
 from pd_locust.record import Outcome, Part, TokensSource
 from pd_locust.search import CapacitySearch, Found, GaveUp, Measured, NextLevel
-from pd_sim.job import Job
-from pd_sim.model import deploy
+from pd_sim.pd_service import new_service
+from pd_sim.service import Job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pd_locust.slo import Slo
-    from pd_sim.job import Service as Model
     from pd_sim.profiles import Profile
+    from pd_sim.service import Service as Model
 
 TIERS = {"short": 16, "medium": 850, "long": 6330}
 MAX_TOKENS = 256
@@ -84,7 +84,7 @@ class ModelService:
 
     def begin_level(self, now_s: float) -> None:
         del now_s
-        self._model = deploy(
+        self._model = new_service(
             self._profile, jitter_ratio=self._jitter_ratio, seed=next(self._seeds), every_token=False
         )
 
