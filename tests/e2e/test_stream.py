@@ -140,11 +140,11 @@ from pd_locust.wire.connection import Connection
 
 receive, streams = Connection.receive, []
 
-def pressed_at_the_tenth(connection, sent_ns):
+def pressed_at_the_tenth(connection, sent_ns, **options):
     streams.append(sent_ns)
     if len(streams) == 10:
         os.kill(os.getpid(), signal.SIGINT)
-    return receive(connection, sent_ns)
+    return receive(connection, sent_ns, **options)
 
 Connection.receive = pressed_at_the_tenth
 """
